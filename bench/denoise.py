@@ -23,9 +23,9 @@ from spec import DATA, questions
 
 from unspool.api.loader import load
 from unspool.api.settings import Settings
-from unspool_bench.denoise import FIRST, PLAIN, measured
 from unspool_bench.pareto import chart
 from unspool_bench.suites import CHAT
+from unspool_bench.unmask_policies import FIRST, PLAIN, measured
 
 METHODS = [
     FIRST,

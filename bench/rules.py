@@ -40,10 +40,10 @@ from unspool.api.settings import Settings
 from unspool.api.writer import Output
 from unspool.core.claim import Entry
 from unspool.recipes.methods import claim_of, entries
-from unspool_bench.denoise import likelihood
 from unspool_bench.journal import Journal
 from unspool_bench.machine import machine
 from unspool_bench.suites import Spec
+from unspool_bench.unmask_policies import likelihood
 
 SEED = 1
 PARTS = ("rules", "specs")  # of a result

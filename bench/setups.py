@@ -295,7 +295,7 @@ def _rewarding(stock: Stock) -> Method:
 
 def _foreseeing(tokens: int) -> Callable[[Stock], Method]:
     def made(stock: Stock) -> Method:
-        settings = length.Settings(tokens=tokens, depth=6)
+        settings = length.LengthSettings(tokens=tokens, depth=6)
         data = length.observed(stock[DRAFTED], [texts[1] for texts in BUILT_IN.values()], settings)
         return Speculate(SpecDecPP(length.train(data, settings).head), rejection, budget=20)
 

@@ -18,11 +18,11 @@ import torch
 from unspool.api.loader import load
 from unspool.models.shape import Shape
 from unspool_train import speak
-from unspool_train.corpus import Corpus
+from unspool_train.chunked_loss import LOSSES
 from unspool_train.drafter.course import Course, compiled
 from unspool_train.drafter.kinds import KINDS, Asked
-from unspool_train.foresight import LOSSES
-from unspool_train.network import Frozen
+from unspool_train.token_corpus import TokenCorpus
+from unspool_train.training_network import Frozen
 
 Texts = list[tuple[int, ...]]
 Made = tuple[str, Path, dict[str, Any]]
@@ -40,27 +40,27 @@ def over(args: argparse.Namespace) -> bool:
     return bool(0 < args.within < time.monotonic() - args.began)
 
 
-def documents(args: argparse.Namespace, folder: Path) -> Corpus:
+def documents(args: argparse.Namespace, folder: Path) -> TokenCorpus:
     """What is learnt from."""
     if not args.asked:
-        return Corpus.read([Path(args.corpus)])
+        return TokenCorpus.read([Path(args.corpus)])
     out = folder / "answers.npz"
     speak.speak(
-        speak.Settings(
+        speak.SpeakSettings(
             args.model, args.device, like=args.like, out=str(out), seconds=args.speak, asked=args.asked,
             question=args.question, answer=160, drawn=0.5, room=400_000,
         )
     )  # fmt: skip
-    return Corpus.read([out])
+    return TokenCorpus.read([out])
 
 
-def answers(prompts: Sequence[tuple[int, ...]], texts: Sequence[tuple[int, ...]]) -> Corpus:
+def answers(prompts: Sequence[tuple[int, ...]], texts: Sequence[tuple[int, ...]]) -> TokenCorpus:
     """Texts that were written, as documents."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "written.npz"
         pairs = zip(prompts, texts, strict=True)
         speak.save(str(file), [([*prompt, *text], len(prompt), speak.CUT) for prompt, text in pairs])
-        return Corpus.read([file])
+        return TokenCorpus.read([file])
 
 
 def measured(course: Course, taught: Any, families: Mapping[str, tuple[Texts, Texts]]) -> dict[str, Any]:

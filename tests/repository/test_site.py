@@ -243,6 +243,6 @@ def test_the_python_of_the_page_on_measuring_reads_a_journal(tmp_path, capsys, m
     monkeypatch.chdir(tmp_path)
     exec(code, {})
     plain, lookup = capsys.readouterr().out.splitlines()
-    assert plain.startswith("plain qa Interval(value=1.0")
-    assert lookup.startswith("lookup qa Interval(value=2.0")
+    assert plain.startswith("plain qa ConfidenceInterval(value=1.0")
+    assert lookup.startswith("lookup qa ConfidenceInterval(value=2.0")
     assert " 2.0 None 0" in lookup

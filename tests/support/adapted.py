@@ -5,8 +5,8 @@ import torch
 
 from unspool.models.shape import Shape
 from unspool_train.decoder import Decoder
-from unspool_train.network import Network
-from unspool_train.packing import Batch
+from unspool_train.noisy_rows import NoisyBatch
+from unspool_train.training_network import TrainingNetwork
 
 MASK, END, VOCAB = 16, 2, 40
 SHAPE = Shape(
@@ -37,12 +37,12 @@ def decoder_of(frozen, count, weights=None):
 def alone(frozen, weights, text, block=0, ban=False):
     """Logits of one text: causal, but for the last `block` tokens, which see each other."""
     n = len(text)
-    net = Network(frozen, torch.float32, 1, n, MASK, compiled=False)
+    net = TrainingNetwork(frozen, torch.float32, 1, n, MASK, compiled=False)
     ends = np.arange(1, n + 1)
     ends[n - block :] = n
     zero = np.zeros((1, n), np.int32)
     empty = np.zeros(0, np.int64)
-    batch = Batch(
+    batch = NoisyBatch(
         np.array([text], np.int32), np.arange(n, dtype=np.int32)[None], zero, ends[None].astype(np.int32), zero, zero,
         empty, empty, empty, empty, empty, empty, 1, n, 1.0,
     )  # fmt: skip

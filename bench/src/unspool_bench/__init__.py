@@ -8,9 +8,9 @@ from unspool.core.lazy import lazily
 
 if TYPE_CHECKING:
     from . import apart as apart
+    from . import bench_race as bench_race
     from . import chart as chart
     from . import contender as contender
-    from . import denoise as denoise
     from . import journal as journal
     from . import machine as machine
     from . import molecule as molecule
@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from . import pareto as pareto
     from . import peers as peers
     from . import pupil as pupil
-    from . import race as race
     from . import report as report
     from . import schemas as schemas
     from . import score as score
@@ -29,5 +28,6 @@ if TYPE_CHECKING:
     from . import takers as takers
     from . import tasks as tasks
     from . import tuning as tuning
+    from . import unmask_policies as unmask_policies
 
 __getattr__, __dir__ = lazily(__name__)

@@ -155,7 +155,7 @@ def limit(plan: dict[str, Any]) -> None:
 def confine(plan: dict[str, Any]) -> None:
     """Build the walls, in a child that is the first process of its namespace, and hold the trial there."""
     verdict = int(sys.argv[1])
-    spec = importlib.util.spec_from_file_location("judge", Path(__file__).with_name("judge.py"))
+    spec = importlib.util.spec_from_file_location("judge", Path(__file__).with_name("program_judge.py"))
     assert spec is not None
     assert spec.loader is not None
     judge = importlib.util.module_from_spec(spec)

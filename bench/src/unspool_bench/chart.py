@@ -8,7 +8,7 @@ from html import escape
 from typing import NamedTuple
 
 from .closed import IDEAL
-from .parallel import Row, best
+from .parallel import ParallelRow, best
 
 COLUMNS, WIDE, HIGH = 3, 252, 150  # panels in a row, and the plot in each
 LEFT, TOP, HEAD, UNDER = 56, 22, 18, 46  # around the plot; HEAD is above 100 %, for letters
@@ -38,10 +38,10 @@ class Dot(NamedTuple):
 
     x: float
     y: float
-    rows: list[Row]
+    rows: list[ParallelRow]
 
 
-def chart(rows: Sequence[Row], title: str) -> str:
+def chart(rows: Sequence[ParallelRow], title: str) -> str:
     """An SVG with a panel per task: k per look as circles, every other method as a letter at its point."""
     tasks = list(dict.fromkeys(row.task for row in rows))
     methods = list(dict.fromkeys(row.method for row in rows if row.k is None))
@@ -70,7 +70,7 @@ def chart(rows: Sequence[Row], title: str) -> str:
     )
 
 
-def _panel(rows: Sequence[Row], letters: dict[str, str], x0: float, y0: float) -> str:
+def _panel(rows: Sequence[ParallelRow], letters: dict[str, str], x0: float, y0: float) -> str:
     """One task: the ideal model as a dashed line, measured schedules as circles, methods as letters."""
     first = rows[0]
     left, top, most = x0 + LEFT, y0 + TOP, math.log2(max(2, first.places))
@@ -103,7 +103,7 @@ def _ticks(places: int) -> list[int]:
 
 
 def _schedules(
-    first: Row, rows: Sequence[Row], x: Callable[[float], float], y: Callable[[float], float]
+    first: ParallelRow, rows: Sequence[ParallelRow], x: Callable[[float], float], y: Callable[[float], float]
 ) -> Iterator[str]:
     """k per look: what an ideal model reaches, and what was measured."""
     if not rows:
@@ -123,7 +123,7 @@ def _line(points: Sequence[tuple[float, float]]) -> str:
     return "M" + "L".join(f"{a:.1f} {b:.1f}" for a, b in points)
 
 
-def _gathered(rows: Sequence[Row], x: Callable[[float], float], y: Callable[[float], float]) -> list[Dot]:
+def _gathered(rows: Sequence[ParallelRow], x: Callable[[float], float], y: Callable[[float], float]) -> list[Dot]:
     """Rows by where they lie; what lies within NEAR of a dot goes to it."""
     dots: list[Dot] = []
     for row in rows:
@@ -148,7 +148,7 @@ def _named(dots: Sequence[Dot], model: str, letters: dict[str, str], middle: flo
         yield _text(at, y + (-7 if model == "oracle" else 15), words, model, anchor, tip)
 
 
-def _tip(row: Row) -> str:
+def _tip(row: ParallelRow) -> str:
     known = "" if row.ideal is None else f"; an ideal model {row.ideal:.4g}"
     error = "enumerated" if row.enumerated else f"± {row.error:.2f}"
     return f"{row.method}, {row.model}: {row.accuracy:.4g} ({error}) at {row.tokens_per_forward:.3g} per forward{known}"

@@ -19,7 +19,7 @@ FENCE = re.compile(r"^[ \t]*```[^\n]*\n(.*?)(?:^[ \t]*```|\Z)", re.DOTALL | re.M
 
 
 @dataclass(frozen=True)
-class Case:
+class TestedProgram:
     """A program to be tried: its text, the tests, what they may use of trusted code, and what they call of it."""
 
     program: str
@@ -56,14 +56,14 @@ class HumanEval:
         names = ("task_id", "prompt", "entry_point", "test", "canonical_solution")
         return HumanEval(*(record[name] for name in names))
 
-    def case(self, answer: str) -> Case:
+    def case(self, answer: str) -> TestedProgram:
         """The program that an answer makes: the prompt with it, whether it goes on or writes the function anew.
 
         What the prompt itself defines is trusted, so tests that use it as a measure do not ask the answer.
         """
         code = code_of(answer)
         whole = self.entry in _defined(code)
-        return Case(
+        return TestedProgram(
             program=f"{self.prompt}\n{code}" if whole else self.prompt + code,
             tests=f"{self.test}\ncheck({self.entry})",
             given=self.prompt,  # it is complete: a docstring is a body
@@ -93,7 +93,7 @@ class MBPP:
         """What is asked: the sentence, and the asserts, which tell the name of the function."""
         return f"{self.text} Your code should pass these tests:\n\n" + "\n".join(self.tests) + "\n"
 
-    def case(self, answer: str) -> Case:
+    def case(self, answer: str) -> TestedProgram:
         """The program that an answer makes.
 
         What the set-up does is done by the program, as it may use what that defines; the tests then call it by name.
@@ -101,7 +101,9 @@ class MBPP:
         """
         tests = "\n".join(self.tests)
         given = _imports(f"{self.setup}\n{self.solution}")
-        return Case(f"{code_of(answer)}\n{self.setup}", tests, given, _wanted(tests, given, _defined(self.solution)))
+        return TestedProgram(
+            f"{code_of(answer)}\n{self.setup}", tests, given, _wanted(tests, given, _defined(self.solution))
+        )
 
 
 def read_humaneval(path: Path) -> list[HumanEval]:

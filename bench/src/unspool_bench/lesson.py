@@ -15,7 +15,7 @@ from unspool.core.asks import Look
 from unspool.core.canvas import Canvas
 from unspool.runtime.engine.contracts import Infill, LookRequest
 
-from .pupil import MASK, Network, stacked
+from .pupil import MASK, PupilNetwork, stacked
 from .tasks import TASKS, Task, answers, oracle
 
 SIZES = range(3, 9)  # items of a question
@@ -34,13 +34,13 @@ class Lesson:
     warm: int = 100
     seed: int = 0
 
-    def begin(self) -> Network:
+    def begin(self) -> PupilNetwork:
         """A network that knows nothing yet; the seed decides its weights."""
         with torch.random.fork_rng():
             torch.manual_seed(self.seed)
-            return Network()
+            return PupilNetwork()
 
-    def __call__(self, network: Network) -> Iterator[float]:
+    def __call__(self, network: PupilNetwork) -> Iterator[float]:
         """Teach a network, and tell the loss of every step; it may be left at any of them."""
         random = Random(self.seed)
         learner = torch.optim.AdamW(network.parameters(), self.rate, betas=(0.9, 0.98), weight_decay=0.01)
@@ -60,7 +60,7 @@ class Lesson:
             return (step + 1) / self.warm
         return 0.5 + 0.5 * math.cos(math.pi * (step - self.warm) / max(1, self.steps - self.warm))
 
-    def _loss(self, network: Network, random: Random) -> Tensor:
+    def _loss(self, network: PupilNetwork, random: Random) -> Tensor:
         texts, prompts, wanted, weights = [], [], [], []
         n = random.choice(SIZES)  # one length for all, so that little is padded
         for prompt, answer in (question(n, random) for _ in range(self.batch)):

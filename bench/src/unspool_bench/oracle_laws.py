@@ -97,7 +97,7 @@ class Shuffled:
 
 
 @dataclass(frozen=True)
-class Even:
+class EvenParity:
     """Fair bits with an even number of ones: every hole is fair, until one is left, which is certain."""
 
     vocab: int

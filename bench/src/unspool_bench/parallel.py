@@ -21,13 +21,13 @@ from unspool.runtime.engine.engine import Engine
 
 from .closed import IDEAL
 from .oracle import Exact, Tokens
-from .rounds import Filled, filled
+from .round_nats import FilledCanvas, filled
 from .schedule import ahead, outcome
 from .tasks import Task, answers, task
 
 
 @dataclass(frozen=True)
-class Plan:
+class ParallelCell:
     """One cell of the benchmark: a task of n items, a model, and a method; `k` if that fills k places per look."""
 
     task: Task
@@ -38,7 +38,7 @@ class Plan:
 
 
 @dataclass(frozen=True)
-class Row:
+class ParallelRow:
     """What one cell gave.
 
     `error` is the standard error of the accuracy, 0 if every branch was followed. `ideal` and `bound` are what an ideal
@@ -79,7 +79,7 @@ def schedule(k: int) -> str:
 
 def plans(
     tasks: Iterable[Task], n: int, models: Sequence[str], methods: Sequence[str], widths: Sequence[int]
-) -> list[Plan]:
+) -> list[ParallelCell]:
     """Every cell: each task with every schedule of `widths` and every method, on every model."""
     cells = []
     for each in tasks:
@@ -87,8 +87,8 @@ def plans(
         size = answers(each.prompt(items, Random(0))).size
         steps = dict.fromkeys(min(k, size) for k in widths)
         for model in models:
-            cells += [Plan(each, items, model, schedule(k), k) for k in steps]
-            cells += [Plan(each, items, model, spec) for spec in methods]
+            cells += [ParallelCell(each, items, model, schedule(k), k) for k in steps]
+            cells += [ParallelCell(each, items, model, spec) for spec in methods]
     return cells
 
 
@@ -107,7 +107,7 @@ class Bench:
     seed: int = 0
     exact: str = "oracle"  # the model that may be enumerated
 
-    def __call__(self, cells: Iterable[Plan]) -> Iterator[Row]:
+    def __call__(self, cells: Iterable[ParallelCell]) -> Iterator[ParallelRow]:
         """A row per cell, as they are measured."""
         for plan in cells:
             try:
@@ -116,7 +116,7 @@ class Bench:
                 where = f"{plan.method} on {plan.task.name}, n = {plan.n}, with the {plan.model}"
                 raise BadRequest(f"{where}: {error}") from error
 
-    def _measured(self, plan: Plan) -> Row:
+    def _measured(self, plan: ParallelCell) -> ParallelRow:
         if needed := needs(plan.method):
             raise BadRequest(f"it needs other models ({', '.join(needed)}), and this benchmark has one at a time")
         method, random = named(plan.method), Random(f"{self.seed} {plan.task.name} {plan.n}")
@@ -130,13 +130,13 @@ class Bench:
         texts = [(answers(prompt), one, share) for prompt, one in zip(prompts, told, strict=True)]
         return _row(plan, exact, texts, len(told), False)
 
-    def _law(self, model: str, method: Method, prompt: Tokens, exact: Exact) -> dict[Filled, float] | None:
+    def _law(self, model: str, method: Method, prompt: Tokens, exact: Exact) -> dict[FilledCanvas, float] | None:
         """The exact law of what happens; None if it is not to be had, or has too many branches."""
         if model != self.exact or self.temperature == 0:
             return None
         engine = self._engine(model)
 
-        def once(chance: Chance) -> Filled:
+        def once(chance: Chance) -> FilledCanvas:
             return self._decoded(engine, method, [(prompt, chance)])[0]
 
         try:
@@ -144,7 +144,7 @@ class Bench:
         except TooManyBranches:
             return None
 
-    def _drawn(self, model: str, method: Method, prompts: Sequence[Tokens]) -> list[Filled]:
+    def _drawn(self, model: str, method: Method, prompts: Sequence[Tokens]) -> list[FilledCanvas]:
         """One answer to each question, all in one batch."""
         asked = [(prompt, Philox(self.seed, stream)) for stream, prompt in enumerate(prompts)]
         return self._decoded(self._engine(model), method, asked)
@@ -152,7 +152,7 @@ class Bench:
     def _engine(self, model: str) -> Engine:
         return Engine({"target": self.models[model]})
 
-    def _decoded(self, engine: Engine, method: Method, asked: Iterable[tuple[Tokens, Chance]]) -> list[Filled]:
+    def _decoded(self, engine: Engine, method: Method, asked: Iterable[tuple[Tokens, Chance]]) -> list[FilledCanvas]:
         warp = Temperature(self.temperature)
         jobs = [
             engine.submit(method, prompt, chance, warp, Stop(most=answers(prompt).size)) for prompt, chance in asked
@@ -171,12 +171,14 @@ def best(name: str, n: int, k: int) -> tuple[float, float]:
     return found.success, found.bound
 
 
-def _row(plan: Plan, exact: Exact, texts: Sequence[tuple[Exact, Filled, float]], count: int, enumerated: bool) -> Row:
+def _row(
+    plan: ParallelCell, exact: Exact, texts: Sequence[tuple[Exact, FilledCanvas, float]], count: int, enumerated: bool
+) -> ParallelRow:
     """The means over answers, each with the law it is held against and its weight."""
     right = math.fsum(p for law, told, p in texts if law.mass(told.answer) > 0)
     forwards = math.fsum(p * told.forwards for _, told, p in texts)
     ideal, bound = (None, None) if plan.k is None else best(plan.task.name, plan.n, plan.k)
-    return Row(
+    return ParallelRow(
         task=plan.task.name,
         n=plan.n,
         places=exact.size,
@@ -198,7 +200,7 @@ def _row(plan: Plan, exact: Exact, texts: Sequence[tuple[Exact, Filled, float]],
     )
 
 
-def _divergence(texts: Sequence[tuple[Exact, Filled, float]]) -> float:
+def _divergence(texts: Sequence[tuple[Exact, FilledCanvas, float]]) -> float:
     """KL(P ‖ Q) = Σ P ln(P/Q), infinite where Q misses an answer that P gives."""
     reached: dict[Tokens, float] = {}
     for _, told, p in texts:

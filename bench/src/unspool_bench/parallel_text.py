@@ -168,7 +168,7 @@ def alike(text: str, given: str, examples: Sequence[str]) -> float:
 
 
 @dataclass
-class Answer:
+class ScoredAnswer:
     """What a method made of one question."""
 
     score: float
@@ -183,14 +183,14 @@ def measured(
 
     Of several thresholds of one method a further row has, for each question, the fastest that did best.
     """
-    answers: dict[tuple[str, str], list[Answer]] = {}
+    answers: dict[tuple[str, str], list[ScoredAnswer]] = {}
     for question in asked:
         chats = not isinstance(lm.asked(question.prompt), str)
         prompt = lm.encode(question.messages if chats else question.text)
         for method in methods:
             output = lm.generate(prompt, settings, method)
             tokens, forwards = len(output.tokens), output.trace.forwards["target"]
-            told = Answer(question.score(output.text), tokens, forwards)
+            told = ScoredAnswer(question.score(output.text), tokens, forwards)
             answers.setdefault((question.task, method), []).append(told)
             advance()
     swept = [method for method in methods if "threshold=" in method]

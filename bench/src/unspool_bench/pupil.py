@@ -23,7 +23,7 @@ WIDTH, HEADS, LAYERS = 64, 4, 3
 LONGEST = 24  # places of a prompt, and of an answer
 
 
-class Layer(nn.Module):
+class PupilLayer(nn.Module):
     """Attention to all places, then a two-layer net, each on normed inputs and added to what came in."""
 
     def __init__(self) -> None:
@@ -44,14 +44,14 @@ class Layer(nn.Module):
         return x + told
 
 
-class Network(nn.Module):
+class PupilNetwork(nn.Module):
     """A bidirectional transformer; a place is numbered within the prompt or within the answer, wherever that begins."""
 
     def __init__(self) -> None:
         super().__init__()
         self.tokens = nn.Embedding(VOCAB + 2, WIDTH)
         self.places = nn.Embedding(2 * LONGEST, WIDTH)
-        self.layers = nn.ModuleList(Layer() for _ in range(LAYERS))
+        self.layers = nn.ModuleList(PupilLayer() for _ in range(LAYERS))
         self.norm = nn.RMSNorm(WIDTH)
         self.head = nn.Linear(WIDTH, VOCAB, bias=False)
         for table in (self.tokens, self.places):
@@ -72,13 +72,13 @@ class Pupil:
 
     vocab = VOCAB
 
-    def __init__(self, network: Network) -> None:
+    def __init__(self, network: PupilNetwork) -> None:
         self.network = network.eval()
 
     @staticmethod
     def load(path: Path = WEIGHTS) -> Pupil:
         """The pupil that comes with the package, or another one."""
-        network = Network()
+        network = PupilNetwork()
         try:
             network.load_state_dict({name: weight.float() for name, weight in load_file(path).items()})
         except (OSError, RuntimeError) as error:

@@ -15,7 +15,7 @@ from unspool.rules.constrain.keyword import inside
 TRIES = 400  # orders of members that are tried for one value
 
 
-class Plain(float):
+class PlainNumber(float):
     """A number that is written without an exponent, and without a point if it is whole."""
 
     def __repr__(self) -> str:
@@ -24,7 +24,7 @@ class Plain(float):
 
 
 @dataclass(frozen=True)
-class Reading:
+class FollowedText:
     """How far a constraint follows a text: `read` bytes, and to the end if `taken`."""
 
     taken: bool
@@ -75,7 +75,7 @@ class Trail:
         self._tokens: list[int] = []
         self._states: list[State] = [constraint.start()]
 
-    def follow(self, text: str) -> Reading:
+    def follow(self, text: str) -> FollowedText:
         """Read a text in the model's own spelling as far as it is allowed."""
         tokens = spelt(text, self._words)
         same = 0
@@ -88,7 +88,7 @@ class Trail:
             self._tokens.append(token)
             self._states.append(self._states[-1].step(token))
         whole = len(self._tokens) == len(tokens) and self._states[-1].complete()
-        return Reading(whole, sum(len(self._words.piece(token)) for token in self._tokens))
+        return FollowedText(whole, sum(len(self._words.piece(token)) for token in self._tokens))
 
 
 Path = tuple[str | int, ...]
@@ -123,7 +123,7 @@ def _written(value: Any) -> tuple[str, list[Span]]:
                 write(inner, (*path, i))
             put("]")
         else:
-            put(repr(value) if isinstance(value, Plain) else json.dumps(value, ensure_ascii=False))
+            put(repr(value) if isinstance(value, PlainNumber) else json.dumps(value, ensure_ascii=False))
 
     write(value, ())
     return "".join(parts), spans
@@ -175,4 +175,4 @@ def _numbers(value: Any) -> Any:
         return {name: _numbers(inner) for name, inner in value.items()}
     if isinstance(value, list):
         return [_numbers(inner) for inner in value]
-    return Plain(value) if isinstance(value, float) else value
+    return PlainNumber(value) if isinstance(value, float) else value

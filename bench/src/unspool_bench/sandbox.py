@@ -26,7 +26,7 @@ Outcome = Literal["passed", "failed", "timeout", "killed"]
 
 
 @dataclass(frozen=True)
-class Limits:
+class SandboxLimits:
     """What a program may use: seconds of the clock, and for each process bytes of memory and open files.
 
     `output` is how many bytes it may print before it is ended, `file` how long a file of its may be, `files` how much
@@ -68,10 +68,10 @@ class Sandbox:
     descends from the program, and a `socket` module that refuses, which a program can get round: name fewer walls only
     for programs that are clumsy, not hostile.
 
-    A pass is proved by the judge (`judge.py`), a process that does not run the program.
+    A pass is proved by the judge (`program_judge.py`), a process that does not run the program.
     """
 
-    limits: Limits = Limits()
+    limits: SandboxLimits = SandboxLimits()
     walls: tuple[str, ...] = WALLS
     tail: int = 2000  # characters of output that are kept
     apart: bool = True  # whether walls of the kernel are asked for at all

@@ -18,7 +18,7 @@ from unspool.rules.constrain import Constraint
 from unspool.rules.constrain.form import FormVocabulary
 
 from .respelling import takes, takes_somehow
-from .shelf import Case
+from .shelf import SchemaCase
 from .stroll import Masked, stroll
 from .takers import Taker
 
@@ -28,7 +28,7 @@ SHOWN = 300  # characters of a wrong text that are kept
 
 
 @dataclass(frozen=True)
-class Reading:
+class InstanceVerdicts:
     """How instances were judged.
 
     `rejected` are valid ones that were taken in no spelling that was tried, `admitted` invalid ones that were taken,
@@ -62,7 +62,7 @@ class Writing:
 
 
 @dataclass(frozen=True)
-class Row:
+class SchemaRow:
     """What one taker made of one schema: taken, refused, late (beyond the time limit) or broken (it crashed)."""
 
     taker: str
@@ -73,7 +73,7 @@ class Row:
     refused: tuple[str, ...] = ()
     checked: tuple[str, ...] = ()
     compile_ms: float = 0.0
-    reading: Reading = Reading()
+    reading: InstanceVerdicts = InstanceVerdicts()
     writing: Writing = field(default_factory=Writing)
 
     @property
@@ -93,17 +93,17 @@ class Row:
         return asdict(self)
 
     @staticmethod
-    def of(record: Mapping[str, Any]) -> Row:
+    def of(record: Mapping[str, Any]) -> SchemaRow:
         """The row that a record was made of."""
         parts = _frozen(record)
         wrote = _frozen(record["writing"])
         wrote["masks"] = {int(bin): count for bin, count in record["writing"]["masks"].items()}
-        parts |= {"reading": Reading(**_frozen(record["reading"])), "writing": Writing(**wrote)}
-        return Row(**parts)
+        parts |= {"reading": InstanceVerdicts(**_frozen(record["reading"])), "writing": Writing(**wrote)}
+        return SchemaRow(**parts)
 
 
 @dataclass(frozen=True)
-class Judge:
+class SchemaJudge:
     """How a constraint is tried: on every instance, and on one random text per entry of `wander`, each of which wanders
     so many tokens before it makes for an end and has at most `most` tokens."""
 
@@ -112,20 +112,20 @@ class Judge:
     most: int = 400
     seed: int = 0
 
-    def __call__(self, name: str, taker: Taker, case: Case) -> Row:
+    def __call__(self, name: str, taker: Taker, case: SchemaCase) -> SchemaRow:
         """The row of one schema."""
         began = perf_counter()
         try:
             constraint, report = taker.take(case.schema, self.words)
         except BadRequest as error:
             why = str(error).splitlines()[0][:SHOWN]
-            return Row(name, case.name, case.split, REFUSED, why, _blamed(taker, case.schema))
+            return SchemaRow(name, case.name, case.split, REFUSED, why, _blamed(taker, case.schema))
         spent = 1000 * (perf_counter() - began)
         checked = tuple(sorted({use.keyword for use in report.checked}))
         reading, writing = self.read(constraint, case), self.write(constraint, case)
-        return Row(name, case.name, case.split, TAKEN, "", (), checked, spent, reading, writing)
+        return SchemaRow(name, case.name, case.split, TAKEN, "", (), checked, spent, reading, writing)
 
-    def read(self, constraint: Constraint, case: Case) -> Reading:
+    def read(self, constraint: Constraint, case: SchemaCase) -> InstanceVerdicts:
         """Follow every instance to its end."""
         respelt = 0
         rejected: list[int] = []
@@ -143,9 +143,9 @@ class Judge:
             if taken != valid:
                 (rejected if valid else admitted).append(i)
         good = sum(test.valid for test in case.tests)
-        return Reading(good, len(case.tests) - good, respelt, tuple(rejected), tuple(admitted), tuple(failed))
+        return InstanceVerdicts(good, len(case.tests) - good, respelt, tuple(rejected), tuple(admitted), tuple(failed))
 
-    def write(self, constraint: Constraint, case: Case) -> Writing:
+    def write(self, constraint: Constraint, case: SchemaCase) -> Writing:
         """Write texts at random and have jsonschema judge those that end."""
         count: Counter[str] = Counter()
         masks: Counter[int] = Counter()

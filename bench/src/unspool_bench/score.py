@@ -7,11 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from .schemas import BROKEN, FINE, LATE, REFUSED, TAKEN, Row
+from .schemas import BROKEN, FINE, LATE, REFUSED, TAKEN, SchemaRow
 
 
 @dataclass(frozen=True)
-class Score:
+class TakerScore:
     """One taker over many schemas.
 
     `right` are schemas that were taken with no wrong verdict and no error, `wrong` those taken with one. `rejected` are
@@ -48,7 +48,7 @@ class Score:
         return asdict(self)
 
 
-def score(taker: str, rows: Iterable[Row]) -> Score:
+def score(taker: str, rows: Iterable[SchemaRow]) -> TakerScore:
     """The score of one taker's rows."""
     rows = [row for row in rows if row.taker == taker]
     taken = [row for row in rows if row.outcome == TAKEN]
@@ -58,7 +58,7 @@ def score(taker: str, rows: Iterable[Row]) -> Score:
     masks: Counter[int] = Counter()
     for each in wrote:
         masks.update(each.masks)
-    return Score(
+    return TakerScore(
         taker=taker,
         schemas=len(rows),
         taken=len(taken),
@@ -85,7 +85,7 @@ def score(taker: str, rows: Iterable[Row]) -> Score:
     )
 
 
-def by_split(rows: Sequence[Row], takers: Sequence[str]) -> dict[str, dict[str, tuple[int, int, int]]]:
+def by_split(rows: Sequence[SchemaRow], takers: Sequence[str]) -> dict[str, dict[str, tuple[int, int, int]]]:
     """For every split and taker: schemas taken rightly, taken wrongly, and not taken."""
     table: dict[str, dict[str, tuple[int, int, int]]] = {}
     for split in sorted({row.split for row in rows}):
@@ -98,13 +98,13 @@ def by_split(rows: Sequence[Row], takers: Sequence[str]) -> dict[str, dict[str, 
     return table
 
 
-def only_theirs(rows: Sequence[Row], ours: str, theirs: str) -> list[tuple[Row, Row]]:
+def only_theirs(rows: Sequence[SchemaRow], ours: str, theirs: str) -> list[tuple[SchemaRow, SchemaRow]]:
     """Schemas that another takes rightly and we do not take: our row and theirs."""
     right = {row.name: row for row in rows if row.taker == theirs and row.right}
     return [(row, right[row.name]) for row in rows if row.taker == ours and not row.right and row.name in right]
 
 
-def _refusals(rows: Iterable[Row]) -> dict[str, int]:
+def _refusals(rows: Iterable[SchemaRow]) -> dict[str, int]:
     """How many schemas were refused for each keyword; one can have several. Without one, the reason in short."""
     counts: Counter[str] = Counter()
     for row in rows:

@@ -33,7 +33,7 @@ class Instance(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Case:
+class SchemaCase:
     """A schema, the part of the collection it belongs to, and its instances."""
 
     name: str
@@ -42,7 +42,7 @@ class Case:
     tests: tuple[Instance, ...]
 
 
-def cases(folder: Path, splits: Sequence[str] = (), limit: int | None = None) -> list[Case]:
+def cases(folder: Path, splits: Sequence[str] = (), limit: int | None = None) -> list[SchemaCase]:
     """The schemas of a folder, at most `limit`, in an order that has nothing to do with what is in them.
 
     Read are `*.jsonl`, `*.jsonl.gz` and `*.jsonl.zst` with an object per line (id, split or file, schema, tests), and
@@ -60,7 +60,7 @@ def cases(folder: Path, splits: Sequence[str] = (), limit: int | None = None) ->
     return sorted(chosen, key=lambda case: hashlib.sha256(case.name.encode()).digest())[:limit]
 
 
-def _cases(path: Path) -> Iterator[Case]:
+def _cases(path: Path) -> Iterator[SchemaCase]:
     try:
         if path.name.endswith((".jsonl", ".jsonl.gz", ".jsonl.zst")):
             for line in _unpacked(path).splitlines():
@@ -80,12 +80,12 @@ def _split(record: dict[str, Any]) -> str:
     return str(record.get("split") or str(record.get("file")).split("/", 1)[-1].removesuffix(".json"))
 
 
-def _case(record: dict[str, Any], name: str, split: str) -> Case:
+def _case(record: dict[str, Any], name: str, split: str) -> SchemaCase:
     schema = record["schema"]
     if record.get("draft") in DRAFTS and isinstance(schema, dict) and "$schema" not in schema:
         schema = {"$schema": DRAFTS[record["draft"]], **schema}
     tests = tuple(Instance(test["data"], bool(test["valid"])) for test in record.get("tests", ()))
-    return Case(name, split, schema, tests)
+    return SchemaCase(name, split, schema, tests)
 
 
 def _unpacked(path: Path) -> bytes:

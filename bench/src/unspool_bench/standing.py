@@ -17,7 +17,7 @@ DRAWS = 1000
 LEVEL = 0.95
 
 
-class Interval(NamedTuple):
+class ConfidenceInterval(NamedTuple):
     """A figure, and the range that holds it in 95 of 100 draws of cases."""
 
     value: float
@@ -39,14 +39,14 @@ class Standing:
     tokens: int
     forwards: int
     seconds: float
-    speed_up: Interval
+    speed_up: ConfidenceInterval
     tokens_per_forward: float
     tokens_per_second: float
     time_to_first_token: float | None
     time_per_output_token: float | None
     mean_acceptance_length: float | None
     draft_acceptance_rate: float | None
-    right: Interval | None  # the share of answers that are
+    right: ConfidenceInterval | None  # the share of answers that are
     exact: bool  # whether it claims plain decoding's greedy text
     same: int | None  # texts that are plain decoding's
     texts: int
@@ -124,26 +124,26 @@ def _standing(name: str, family: str, cases: list[str], rows: Rows, seed: int) -
     )
 
 
-def bootstrapped(cases: Sequence[T], figure: Callable[[Sequence[T]], float], seed: int) -> Interval:
+def bootstrapped(cases: Sequence[T], figure: Callable[[Sequence[T]], float], seed: int) -> ConfidenceInterval:
     """A figure of these cases, with the range of what as many drawn from them again and again would have given."""
     value = figure(cases)
     if len(cases) < 2:
-        return Interval(value, math.nan, math.nan)
+        return ConfidenceInterval(value, math.nan, math.nan)
     dice = random.Random(seed)
     figures = (figure(dice.choices(cases, k=len(cases))) for _ in range(DRAWS))
     drawn = sorted(found for found in figures if not math.isnan(found))
     if not drawn:
-        return Interval(value, math.nan, math.nan)
+        return ConfidenceInterval(value, math.nan, math.nan)
     cut = int(len(drawn) * (1 - LEVEL) / 2)
-    return Interval(value, drawn[cut], drawn[-1 - cut])
+    return ConfidenceInterval(value, drawn[cut], drawn[-1 - cut])
 
 
-def wilson(hits: int, tries: int) -> Interval:
+def wilson(hits: int, tries: int) -> ConfidenceInterval:
     """A share with Wilson's 95 % interval, which is sound for few tries and for shares near 0 and 1."""
     z, p = 1.959964, hits / tries
     middle = (p + z * z / (2 * tries)) / (1 + z * z / tries)
     half = z * math.sqrt(p * (1 - p) / tries + z * z / (4 * tries * tries)) / (1 + z * z / tries)
-    return Interval(p, max(0.0, middle - half), min(1.0, middle + half))
+    return ConfidenceInterval(p, max(0.0, middle - half), min(1.0, middle + half))
 
 
 def by_contender(found: Iterable[Standing]) -> dict[str, dict[str, Standing]]:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from unspool.core.errors import BadRequest
 
-from .case import Case
+from .bench_case import BenchCase
 from .code import MBPP, HumanEval, read_humaneval, read_mbpp
 from .instructions import Instructed, read_instructed
 from .prompts import BUILT_IN, ledger_of
@@ -46,11 +46,11 @@ class Spec:
         """Spec-Bench, or our own prompts."""
         return "prompts of unspool's own" if self.folder is None else "Spec-Bench (question.jsonl), first turns"
 
-    def cases(self) -> Sequence[Case]:
+    def cases(self) -> Sequence[BenchCase]:
         """Family by family."""
         asked = BUILT_IN if self.folder is None else questions(self.folder)
         return [
-            Case(f"{family}-{number}", family, (text,), self.most)
+            BenchCase(f"{family}-{number}", family, (text,), self.most)
             for family, texts in asked.items()
             for number, text in enumerate(texts[: self.limit], 1)
         ]
@@ -80,9 +80,9 @@ class Long:
     name: str = "long"
     source: str = "numbered lines of unspool's own"
 
-    def cases(self) -> Sequence[Case]:
+    def cases(self) -> Sequence[BenchCase]:
         """The shortest first."""
-        return [Case(f"lines-{n}", f"{n} lines", (ledger_of(n),), self.most) for n in LINES[: self.limit]]
+        return [BenchCase(f"lines-{n}", f"{n} lines", (ledger_of(n),), self.most) for n in LINES[: self.limit]]
 
 
 @dataclass(frozen=True)
@@ -94,11 +94,11 @@ class Throughput:
     name: str = "throughput"
     source: str = "prompts of unspool's own"
 
-    def cases(self) -> Sequence[Case]:
+    def cases(self) -> Sequence[BenchCase]:
         """The smallest first."""
         texts = [text for family in BUILT_IN.values() for text in family]
         return [
-            Case(f"batch-{n}", f"batch {n}", tuple(texts[i % len(texts)] for i in range(n)), self.most)
+            BenchCase(f"batch-{n}", f"batch {n}", tuple(texts[i % len(texts)] for i in range(n)), self.most)
             for n in BATCHES[: self.limit]
         ]
 
@@ -118,11 +118,11 @@ class Quality:
         """The tasks."""
         return ", ".join(self.tasks)
 
-    def cases(self) -> Sequence[Case]:
+    def cases(self) -> Sequence[BenchCase]:
         """Task by task."""
         return [case for task in self.tasks for case in islice(self._of(task), self.limit)]
 
-    def _of(self, task: str) -> Iterator[Case]:
+    def _of(self, task: str) -> Iterator[BenchCase]:
         if task not in FILES:
             raise BadRequest(f"there is no task {task!r}; choose among {', '.join(FILES)}")
         file = self.folder / FILES[task]
@@ -131,35 +131,35 @@ class Quality:
         makers = (self._sums, self._functions, self._asserts, self._told)
         return dict(zip(FILES, makers, strict=True))[task](file)
 
-    def _sums(self, file: Path) -> Iterator[Case]:
+    def _sums(self, file: Path) -> Iterator[BenchCase]:
         first = read_sums(file.with_name("train.jsonl.gz"))[:SHOTS]
         worked = "".join(f"Question: {shown.question}\nAnswer: {shown.worked}\n\n" for shown in first)
         for number, problem in enumerate(read_sums(file)):
             prompt = f"{worked}Question: {problem.question}\nAnswer:"
-            yield Case(
+            yield BenchCase(
                 f"gsm8k-{number}", "gsm8k", (prompt,), self.most, ("\nQuestion:",),
                 partial(solved, problem=problem), raw=True,
             )  # fmt: skip
 
-    def _functions(self, file: Path) -> Iterator[Case]:
+    def _functions(self, file: Path) -> Iterator[BenchCase]:
         sandbox = Sandbox()
         for problem in read_humaneval(file):
-            yield Case(
+            yield BenchCase(
                 problem.task, "humaneval", (problem.prompt,), self.most, problem.stops,
                 partial(_passes, problem, sandbox), raw=True,
             )  # fmt: skip
 
-    def _asserts(self, file: Path) -> Iterator[Case]:
+    def _asserts(self, file: Path) -> Iterator[BenchCase]:
         sandbox = Sandbox()
         for problem in (each for each in read_mbpp(file) if each.task in TESTED):
-            yield Case(
+            yield BenchCase(
                 f"mbpp-{problem.task}", "mbpp", (problem.prompt,), self.most, (),
                 partial(_passes, problem, sandbox),
             )  # fmt: skip
 
-    def _told(self, file: Path) -> Iterator[Case]:
+    def _told(self, file: Path) -> Iterator[BenchCase]:
         for told in read_instructed(file):
-            yield Case(
+            yield BenchCase(
                 f"ifeval-{told.key}", "ifeval", (told.prompt,), self.most, (),
                 partial(_follows, told),
             )  # fmt: skip

@@ -17,7 +17,7 @@ from unspool.core.errors import BadRequest
 from .alphabet import ITEMS, NUMBER, TASK, VOCAB, spelt
 from .oracle import Exact, Oracle, Tokens
 from .oracle_chain import Markov
-from .oracle_laws import Even, Listed, Shuffled
+from .oracle_laws import EvenParity, Listed, Shuffled
 
 COLOURS = 3  # items of a chain
 WORDS = 2  # of which one is chosen
@@ -149,7 +149,7 @@ TASKS: dict[str, Task] = {
         Task("insert_random", _new, lambda x: _uniform(_inserted(x[1:], i, x[0]) for i in range(len(x)))),
         Task("remove_random", _list, lambda x: _uniform(_removed(x, i) for i in range(len(x)))),
         Task("shuffle", _list, lambda x: Shuffled(VOCAB, x)),
-        Task("parity", _bits, lambda x: Even(VOCAB, x[0] - NUMBER, x[1], x[2])),
+        Task("parity", _bits, lambda x: EvenParity(VOCAB, x[0] - NUMBER, x[1], x[2])),
         Task("words", _words, lambda x: _uniform(_split(x))),
         Task("chain", _colours, lambda x: Markov.differing(VOCAB, x[0] - NUMBER, x[1:])),
         Task("latin", _list, lambda x: _uniform(squares(x)), most=4),

@@ -11,7 +11,7 @@ from unspool.api.settings import Settings
 from unspool.core.cost import Cost
 
 from .contender import PLAIN, Contender, Sample
-from .standing import Interval, bootstrapped
+from .standing import ConfidenceInterval, bootstrapped
 
 MODEL_FREE = (
     "lookup",
@@ -30,7 +30,7 @@ DRAFTED = ("chain:depth=2", "chain:depth=4", "chain:depth=8", "paced", "svip", "
 
 
 @dataclass
-class Arm:
+class TunedContender:
     """One contender and what it has written so far, by the number of the prompt."""
 
     contender: Contender
@@ -46,7 +46,7 @@ class Arm:
         chosen = [self.samples[number] for number in prompts]
         return sum(sample.count for sample in chosen) / sum(sample.seconds for sample in chosen)
 
-    def speed_up(self, plain: Arm) -> Interval:
+    def speed_up(self, plain: TunedContender) -> ConfidenceInterval:
         """Its speed over plain decoding's on the prompts that both have written."""
         both = [number for number in self.samples if number in plain.samples]
         return bootstrapped(both, lambda chosen: self.rate(chosen) / plain.rate(chosen), 0)
@@ -62,13 +62,13 @@ class Arm:
 class Tuned:
     """What was found: all arms, those that came furthest first, plain decoding among them."""
 
-    best: Arm
-    plain: Arm
-    arms: tuple[Arm, ...]
+    best: TunedContender
+    plain: TunedContender
+    arms: tuple[TunedContender, ...]
     cost: Cost | None
 
     @property
-    def gain(self) -> Interval:
+    def gain(self) -> ConfidenceInterval:
         """The best one's speed over plain decoding's."""
         return self.best.speed_up(self.plain)
 
@@ -110,7 +110,7 @@ def tune(
     them. The winner is taken only if the whole interval of its speed-up is above 1; else plain decoding is. (Karnin,
     Koren, Somekh 2013, with unequal rounds.)
     """
-    arms = [Arm(contender) for contender in contenders]
+    arms = [TunedContender(contender) for contender in contenders]
     plain = next(arm for arm in arms if arm.name == PLAIN)
     for arm in arms:
         arm.contender.write([prompts[0]], settings)  # the first text pays for set-up

@@ -17,7 +17,7 @@ from unspool.rules.constrain import Report, choices, json_schema
 from unspool_bench.apart import Apart, Crashed, TooLate
 from unspool_bench.journal import Journal
 from unspool_bench.respelling import takes, takes_somehow
-from unspool_bench.schemas import Judge, Row
+from unspool_bench.schemas import SchemaJudge, SchemaRow
 from unspool_bench.score import only_theirs, score
 from unspool_bench.shelf import cases
 from unspool_bench.takers import TAKERS, Unspool
@@ -57,7 +57,7 @@ class Instead:
 
 
 def test_a_right_backend_has_no_faults(words):
-    judge = Judge(words)
+    judge = SchemaJudge(words)
     rows = [judge("unspool", TAKERS["unspool"], each) for each in cases(DATA)]
     assert {row.name for row in rows if row.right} == {"person", "tree", "colour"}
     assert not any(row.fault for row in rows)
@@ -69,7 +69,7 @@ def test_a_right_backend_has_no_faults(words):
 
 
 def test_with_a_check_more_is_taken_and_rightly(words):
-    judge = Judge(words)
+    judge = SchemaJudge(words)
     rows = [judge("unspool-check", TAKERS["unspool-check"], each) for each in cases(DATA)]
     assert {row.name for row in rows if row.outcome == "refused"} == {"link"}  # nobody here can tell an IRI
     assert not any(row.fault for row in rows)
@@ -78,28 +78,30 @@ def test_with_a_check_more_is_taken_and_rightly(words):
 
 def test_a_backend_that_rejects_a_valid_instance_is_caught(words):
     narrow = {**case("person").schema, "properties": {"name": {"const": "Bob"}, "age": {"type": "integer"}}}
-    row = Judge(words)("narrow", Instead(narrow), case("person"))
+    row = SchemaJudge(words)("narrow", Instead(narrow), case("person"))
     assert row.reading.rejected == (0, 1)
     assert not row.right
 
 
 def test_a_backend_that_admits_an_invalid_instance_is_caught(words):
-    row = Judge(words)("lax", Instead({"type": "object"}), case("person"))
+    row = SchemaJudge(words)("lax", Instead({"type": "object"}), case("person"))
     assert row.reading.admitted == (2, 3, 4)
     assert not row.right
 
 
 def test_a_backend_that_writes_an_invalid_text_is_caught(words):
     """Without any instance, by what comes out alone."""
-    from unspool_bench.shelf import Case
+    from unspool_bench.shelf import SchemaCase
 
-    row = Judge(words)("lax", Instead({"type": "integer", "maximum": -1}), Case("c", "s", {"minimum": 0}, ()))
+    row = SchemaJudge(words)(
+        "lax", Instead({"type": "integer", "maximum": -1}), SchemaCase("c", "s", {"minimum": 0}, ())
+    )
     assert len(row.writing.wrong) == row.writing.written > 0
     assert not row.right
 
 
 def test_where_only_another_is_right_is_told(words):
-    rows = [Row("a", "x", "s", "refused"), Row("b", "x", "s", "taken"), Row("b", "y", "s", "taken")]
+    rows = [SchemaRow("a", "x", "s", "refused"), SchemaRow("b", "x", "s", "taken"), SchemaRow("b", "y", "s", "taken")]
     assert [(mine.name, theirs.taker) for mine, theirs in only_theirs(rows, "a", "b")] == [("x", "b")]
 
 
@@ -141,12 +143,12 @@ def test_what_hangs_is_ended_and_what_crashes_is_told():
 
 def test_rows_come_back_as_they_were_and_a_torn_line_is_measured_again(tmp_path, words):
     path, settings = tmp_path / "rows.jsonl", {"seed": 0}
-    row = Judge(words)("unspool", Unspool(), case("colour"))
+    row = SchemaJudge(words)("unspool", Unspool(), case("colour"))
     journal = Journal(path, settings)
-    for each in (row, Row("unspool", "later", "s", "late")):
+    for each in (row, SchemaRow("unspool", "later", "s", "late")):
         journal.add((each.taker, each.name), each.record())
     path.write_bytes(path.read_bytes()[:-20])
-    assert [Row.of(kept) for _, kept in Journal(path, settings).items()] == [row]
+    assert [SchemaRow.of(kept) for _, kept in Journal(path, settings).items()] == [row]
     with pytest.raises(BadRequest, match="with seed 0, now it is 1"):
         Journal(path, {"seed": 1})
 

@@ -7,9 +7,9 @@ from xml.etree import ElementTree
 
 import pytest
 
-from unspool_bench.cli.denoise import swept
-from unspool_bench.denoise import repetition
+from unspool_bench.cli.bench_denoise import swept
 from unspool_bench.pareto import chart
+from unspool_bench.unmask_policies import repetition
 
 FIRST = "confident:threshold=2,block=8"
 

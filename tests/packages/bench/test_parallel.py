@@ -22,9 +22,9 @@ from unspool.runtime.engine.contracts import Infill, LookRequest
 from unspool_bench.alphabet import NUMBER, TASK, VOCAB
 from unspool_bench.closed import IDEAL
 from unspool_bench.oracle_chain import Markov
-from unspool_bench.parallel import Bench, Plan, plans, schedule
+from unspool_bench.parallel import Bench, ParallelCell, plans, schedule
 from unspool_bench.pupil import WEIGHTS, Pupil
-from unspool_bench.rounds import Filled
+from unspool_bench.round_nats import FilledCanvas
 from unspool_bench.schedule import ahead, bound, correlation, outcome, partitions, reached, texts
 from unspool_bench.tasks import TASKS, answers, oracle, task
 
@@ -273,7 +273,7 @@ def test_every_ordered_partition_once():
 def measured(name, n, method, temperature=1.0, texts=60, model="oracle", k=None, branches=4000):
     models = {"oracle": oracle()} if model == "oracle" else {"pupil": Pupil.load()}
     bench = Bench(models, texts=texts, branches=branches, temperature=temperature)
-    return next(bench([Plan(task(name), n, model, method, k)]))
+    return next(bench([ParallelCell(task(name), n, model, method, k)]))
 
 
 @pytest.mark.parametrize("name", ["replace_random", "insert_random", "remove_random", "shuffle", "parity", "words"])
@@ -344,10 +344,10 @@ def test_too_many_branches_are_drawn_instead():
 
 
 def test_rounds_cannot_undercut_the_information():
-    assert Filled((1, 2, 3), 3, (1.0, 1.0, 1.0)).least == 3
-    assert Filled((1, 2, 3), 3, (2.0, 0.5, 0.0)).least == 2
-    assert Filled((1, 2), 2, (0.0, 0.0)).least == 1
-    assert Filled((1, 2), 2, (0.1, 0.2)).information == pytest.approx(0.3)
+    assert FilledCanvas((1, 2, 3), 3, (1.0, 1.0, 1.0)).least == 3
+    assert FilledCanvas((1, 2, 3), 3, (2.0, 0.5, 0.0)).least == 2
+    assert FilledCanvas((1, 2), 2, (0.0, 0.0)).least == 1
+    assert FilledCanvas((1, 2), 2, (0.1, 0.2)).information == pytest.approx(0.3)
 
 
 @pytest.mark.parametrize("method", ["confident:threshold=0.7", "factor", "entropy_bound", "one", "quota:steps=2"])

@@ -12,10 +12,10 @@ import pytest
 from unspool.core.errors import BadRequest
 from unspool_bench.code import MBPP, HumanEval, code_of, read_humaneval, read_mbpp
 from unspool_bench.instructions import CHECKS, Instructed, read_instructed, sentences
-from unspool_bench.sandbox import Limits, Sandbox
+from unspool_bench.sandbox import Sandbox, SandboxLimits
 from unspool_bench.sums import last, marked, read_sums, solved, sum_of
 
-SANDBOX = Sandbox(Limits(seconds=10))
+SANDBOX = Sandbox(SandboxLimits(seconds=10))
 
 # Made for these tests, in the form of the data sets.
 HALF = {

@@ -26,7 +26,7 @@ from unspool_bench.journal import Journal
 from unspool_bench.report import found, page
 from unspool_bench.report.charts import break_even, front
 from unspool_bench.report.markup import Html, tag
-from unspool_bench.report.sheet import Cell, Column, Sheet, word
+from unspool_bench.report.sheet import Sheet, SheetCell, SheetColumn, word
 from unspool_bench.report.sheets import shade
 from unspool_bench.report.spent import accepted, per_round, spent
 from unspool_bench.standing import standings
@@ -320,7 +320,7 @@ def test_nothing_of_a_journal_reaches_the_page_as_markup(tmp_path):
 
 
 def test_a_spreadsheet_computes_nothing_of_a_csv():
-    sheet = Sheet("a", "b", [Column("x")], [[word("=1+1")], [Cell("-3", -3)], [word('a,b\n"c"')]])
+    sheet = Sheet("a", "b", [SheetColumn("x")], [[word("=1+1")], [SheetCell("-3", -3)], [word('a,b\n"c"')]])
     assert sheet.csv() == 'x\n\'=1+1\n-3\n"a,b\n""c"""\n'
 
 

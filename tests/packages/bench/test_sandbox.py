@@ -11,12 +11,12 @@ from patience import PATIENCE
 from repository import ROOT
 
 from unspool.core.errors import BadRequest
-from unspool_bench.sandbox import Limits, Sandbox, descendants
+from unspool_bench.sandbox import Sandbox, SandboxLimits, descendants
 
 if not sys.platform.startswith("linux"):
     pytest.skip("the walls are Linux's", allow_module_level=True)
 
-LONG, SHORT = Sandbox(Limits(seconds=PATIENCE)), Sandbox(Limits(seconds=1.5))
+LONG, SHORT = Sandbox(SandboxLimits(seconds=PATIENCE)), Sandbox(SandboxLimits(seconds=1.5))
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -230,8 +230,8 @@ def test_without_walls_nothing_is_run_unless_told():
 
 
 def test_without_walls_limits_hold_and_leftovers_are_ended():
-    weak = Sandbox(Limits(seconds=PATIENCE), walls=(), apart=False)
-    short = Sandbox(Limits(seconds=1.5), walls=(), apart=False)
+    weak = Sandbox(SandboxLimits(seconds=PATIENCE), walls=(), apart=False)
+    short = Sandbox(SandboxLimits(seconds=1.5), walls=(), apart=False)
     trial = tried("def f(x): return x + 1", sandbox=weak)
     assert trial.passed
     assert not {"files", "network", "processes"} & set(trial.walls)

@@ -17,10 +17,10 @@ from processes import started
 
 from unspool.api.settings import Settings
 from unspool.core.errors import BadRequest
-from unspool_bench.case import Case
+from unspool_bench.bench_case import BenchCase
+from unspool_bench.bench_race import Race
 from unspool_bench.contender import PLAIN, Sample
 from unspool_bench.journal import Journal
-from unspool_bench.race import Race
 from unspool_bench.standing import bootstrapped, by_contender, standings, wilson
 from unspool_bench.suites import Long, Quality, Spec, Throughput
 
@@ -54,9 +54,9 @@ class Pen:
 
 
 CASES = [
-    Case("short", "a", ("one two three",), 12),
-    Case("long", "a", ("one two three four five six seven eight",), 40),
-    Case("pair", "b", ("abcdefgh", "ijklmnop"), 8, mark=lambda text: text.startswith("a")),
+    BenchCase("short", "a", ("one two three",), 12),
+    BenchCase("long", "a", ("one two three four five six seven eight",), 40),
+    BenchCase("pair", "b", ("abcdefgh", "ijklmnop"), 8, mark=lambda text: text.startswith("a")),
 ]
 
 

@@ -27,25 +27,25 @@ from unspool.models.drafters.opening import open_drafter  # noqa: E402
 from unspool.runtime.drafter.drafter_check import TextStates  # noqa: E402
 from unspool.runtime.drafter.drafter_model import TrainedDrafter, network_of  # noqa: E402
 from unspool.runtime.engine.contracts import ScoreRequest  # noqa: E402
-from unspool_train.corpus import Corpus  # noqa: E402
+from unspool_train.chunked_loss import foreseen, overlap_slopes, slopes, tvdpp_slopes  # noqa: E402
 from unspool_train.decoder import Decoder, greedy  # noqa: E402
 from unspool_train.drafter.adversary import Adversary  # noqa: E402
 from unspool_train.drafter.beginnings import begun  # noqa: E402
-from unspool_train.drafter.blocks import Blocks  # noqa: E402
+from unspool_train.drafter.block_forward import BlockForward  # noqa: E402
 from unspool_train.drafter.confidence import surprise  # noqa: E402
 from unspool_train.drafter.consistency import Consistent, Laid  # noqa: E402
+from unspool_train.drafter.drafter_training import DrafterRun, DrafterSettings, drafter  # noqa: E402
 from unspool_train.drafter.export import DELTA, LLAMA  # noqa: E402
 from unspool_train.drafter.kinds import KINDS, Asked  # noqa: E402
-from unspool_train.drafter.lessons import Lesson, Pupil, Teaching, draft_vocabulary  # noqa: E402
 from unspool_train.drafter.muon import OPTIMISERS  # noqa: E402
-from unspool_train.drafter.training import Run, Settings, drafter  # noqa: E402
+from unspool_train.drafter.target_outputs import TargetOutputs, Teaching, TrainableDrafter, draft_vocabulary  # noqa: E402
 from unspool_train.drafter.unroll import Unroll  # noqa: E402
-from unspool_train.foresight import foreseen, overlap_slopes, slopes, tvdpp_slopes  # noqa: E402
-from unspool_train.network import Frozen  # noqa: E402
 from unspool_train.rows import batch_of  # noqa: E402
-from unspool_train.speak import Settings as Speaking  # noqa: E402
+from unspool_train.speak import SpeakSettings as Speaking  # noqa: E402
 from unspool_train.speak import save, speak, unlooped  # noqa: E402
 from unspool_train.teacher import Teacher  # noqa: E402
+from unspool_train.token_corpus import TokenCorpus  # noqa: E402
+from unspool_train.training_network import Frozen  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 LAYERS, DEPTH, KNOWN = 6, 3, 90
@@ -78,7 +78,7 @@ def corpus(frozen, tmp_path_factory):
 def asked(target, corpus, tmp_path):
     """Settings of a training of seconds."""
 
-    def make(**changed) -> Settings:
+    def make(**changed) -> DrafterSettings:
         told = {"model": str(target), "corpus": str(corpus), "out": str(tmp_path / "out"), "device": "cpu", "steps": 12}
         told |= {
             "minutes": 5.0,
@@ -89,7 +89,7 @@ def asked(target, corpus, tmp_path):
             "held": 0.2,
             "exams": 1,
         }
-        return Settings(**{**told, **changed})
+        return DrafterSettings(**{**told, **changed})
 
     return make
 
@@ -127,16 +127,16 @@ def test_what_is_read_guesses_what_the_trainer_does(kind, asked, target, frozen,
     drafter(asked(kind=kind, steps=3, layers=DEEP.get(kind, 1)))
     lm = load(target)
     file = open_drafter(tmp_path / "out", lm.model.network.shape)
-    text = Corpus.read([corpus])[3].tokens.tolist()
+    text = TokenCorpus.read([corpus])[3].tokens.tolist()
     teacher = Teacher(frozen)
     noted = teacher.noted(torch.tensor([text]), file.spec.states)
     states = torch.cat([noted[number] for number in file.spec.states], -1)
-    pupil = Pupil(file, teacher, DEPTH)
-    if isinstance(pupil.forward, Blocks):
+    pupil = TrainableDrafter(file, teacher, DEPTH)
+    if isinstance(pupil.forward, BlockForward):
         pupil.forward.every = 1
     place = torch.arange(len(text) - 1)
     laws = torch.zeros(len(place), 1)
-    lesson = Lesson(torch.tensor([text]), states, laws, torch.zeros_like(place), place, laws)
+    lesson = TargetOutputs(torch.tensor([text]), states, laws, torch.zeros_like(place), place, laws)
     outs = [dict(zip(g.at.tolist(), g.x @ g.head.T, strict=True)) for g in pupil.guesses(lesson, DEPTH)]
     runtime = TrainedDrafter(
         network_of(file, lm.model.network.ends, 256), TextStates({n: t[0] for n, t in noted.items()}, file.spec.states)
@@ -165,7 +165,7 @@ def test_a_small_model_is_aligned(loss, asked, target, frozen, corpus, tmp_path)
     assert lm.draft.vocabulary.first_difference(lm.vocabulary) is None
     told = Told(max_tokens=12, temperature=0)
     assert lm.generate("a text", told, "chain").tokens == lm.generate("a text", told).tokens
-    text = Corpus.read([corpus])[3].tokens.tolist()
+    text = TokenCorpus.read([corpus])[3].tokens.tolist()
     session = lm.draft.model.open(text)
     (scores,) = lm.draft.model.score([ScoreRequest(session, NOTHING)])
     small = Frozen.open(str(tmp_path / "out"), "cpu")
@@ -216,7 +216,7 @@ def test_a_consistent_model_is_a_delta(asked, tmp_path):
 
 def test_a_consistent_model_comes_nearer_from_wrong_beginnings(frozen, corpus):
     """How far it is depends on how wrong the beginning was, so that many steps are compared with many."""
-    teacher, read = Teacher(frozen), Corpus.read([corpus])
+    teacher, read = Teacher(frozen), TokenCorpus.read([corpus])
     lesson = Teaching(teacher, (), None).lesson(batch_of(read, [1, 2, 3, 4], "cpu"))
     pupil = Consistent(teacher, 4, 0)
     optimiser, far = torch.optim.Adam(pupil.tensors.values(), lr=5e-3), []
@@ -238,7 +238,7 @@ def test_a_noisy_place_sees_the_text_before_its_block_and_its_block(frozen):
 
 def test_before_it_learns_a_consistent_model_is_its_target(frozen, corpus):
     """Noisy places that hold the text itself have its laws, and Jacobi steps end with the greedy text."""
-    teacher, read = Teacher(frozen), Corpus.read([corpus])
+    teacher, read = Teacher(frozen), TokenCorpus.read([corpus])
     lesson = Teaching(teacher, (), None).lesson(batch_of(read, [3, 4], "cpu"))
     pupil = Consistent(teacher, 4, 0)
     laid = pupil.lay(lesson)
@@ -338,7 +338,7 @@ def test_muon_moves_matrices_alike_in_all_directions_and_the_rest_as_adamw_does(
 def test_momentum_goes_on_where_it_was(asked, tmp_path):
     drafter(asked(optimiser="muon", steps=3))
     saved = load_file(tmp_path / "out" / "drafter.checkpoint")
-    run = Run(asked(optimiser="muon", steps=5, resume=True))
+    run = DrafterRun(asked(optimiser="muon", steps=5, resume=True))
     state = run.optimiser.state[run.pupil.tensors["fuse.weight"]]
     assert torch.equal(state["exp_avg"], saved["exp_avg.fuse.weight"])
     assert float(state["step"]) == 3
@@ -353,7 +353,7 @@ def test_questions_that_are_given_are_answered_greedily(target, corpus, tmp_path
     told = Speaking(model=str(target), like=str(corpus), out=str(tmp_path / "answers.npz"), asked=str(file), rows=2)
     found = speak(replace(told, question=20, answer=6, seconds=60.0, eager=True, device="cpu"))
     assert found["documents"] == 3
-    read, lm = Corpus.read([tmp_path / "answers.npz"]), load(target)
+    read, lm = TokenCorpus.read([tmp_path / "answers.npz"]), load(target)
     documents = [read[number] for number in range(3)]
     asked = {tuple(one.tokens[: one.prompt].tolist()): one.tokens[one.prompt :].tolist() for one in documents}
     assert set(asked) == {tuple(lm.encode(text)) for text in ("what is this?", "two\nlines", "12")}
@@ -366,7 +366,7 @@ def test_questions_that_are_given_are_answered_greedily(target, corpus, tmp_path
 
 def answered(file) -> dict[bool, dict[tuple[int, ...], list[int]]]:
     """What was said to every prompt, greedily (True) and drawn."""
-    read, found = Corpus.read([file]), {True: {}, False: {}}
+    read, found = TokenCorpus.read([file]), {True: {}, False: {}}
     for number, greedily in enumerate(read.greedy.tolist()):
         one = read[number]
         found[greedily][tuple(one.tokens[: one.prompt].tolist())] = one.tokens[one.prompt :].tolist()
@@ -376,7 +376,7 @@ def answered(file) -> dict[bool, dict[tuple[int, ...], list[int]]]:
 def test_questions_are_answered_in_both_ways(target, corpus, tmp_path, monkeypatch):
     """Every question of documents greedily and drawn, long ones apart from short ones; half is drawn at first."""
     monkeypatch.setattr("unspool_train.speak._ROOM", 14)
-    known = Corpus.read([corpus])
+    known = TokenCorpus.read([corpus])
     told = Speaking(model=str(target), like=str(corpus), asked=str(corpus), rows=8, question=20, answer=6, drawn=0.5)
     told = replace(told, out=str(tmp_path / "both.npz"), seconds=60.0, eager=True, device="cpu", heat=3.0, room=120)
     assert speak(told)["documents"] == 2 * len(known)
@@ -404,24 +404,24 @@ def test_a_drafter_that_is_there_learns_on(asked, tmp_path):
     drafter(asked(steps=20, hidden=40))
     before = losses(tmp_path / "out")[-1]
     (tmp_path / "out").rename(tmp_path / "first")
-    run = Run(asked(steps=1, begin=str(tmp_path / "first"), vocabulary=7))
+    run = DrafterRun(asked(steps=1, begin=str(tmp_path / "first"), vocabulary=7))
     assert run.file.spec.shape.hidden == 40
     assert len(run.file.tensors["ids"]) == KNOWN
     drafter(asked(steps=1, begin=str(tmp_path / "first")))
     assert sum(losses(tmp_path / "out")[0]) < 1.2 * sum(before)
-    own, anew = run.file.tensors, Run(asked(steps=1, begin=str(tmp_path / "first"), vocabulary=120, renew=True))
+    own, anew = run.file.tensors, DrafterRun(asked(steps=1, begin=str(tmp_path / "first"), vocabulary=120, renew=True))
     rows = dict(zip(own["ids"].tolist(), own["head.weight"], strict=True))
     assert len(anew.file.tensors["ids"]) == 120
     for token, row in zip(anew.file.tensors["ids"].tolist(), anew.file.tensors["head.weight"], strict=True):
         assert torch.equal(row, rows.get(token, anew.frozen.head[token].to(row.dtype)))
     with pytest.raises(BadRequest, match="of the kind EAGLE-3, and not MTP"):
-        Run(asked(kind="mtp", begin=str(tmp_path / "first")))
+        DrafterRun(asked(kind="mtp", begin=str(tmp_path / "first")))
 
 
 def test_it_is_measured_on_documents_that_are_given(asked, corpus, tmp_path):
     """All of the corpus is learnt from then."""
-    run = Run(asked(steps=1, examined=str(corpus)))
-    assert len(run.among) == len(run.corpus.split(0.0)[0]) > len(Run(asked(steps=1)).among)
+    run = DrafterRun(asked(steps=1, examined=str(corpus)))
+    assert len(run.among) == len(run.corpus.split(0.0)[0]) > len(DrafterRun(asked(steps=1)).among)
     assert len(run.held["greedy"]) == len(run.among)
     assert run.examine()["greedy"]["places"] > 100
 
@@ -445,7 +445,7 @@ def test_a_wider_perceptron_begins_as_the_targets(frozen):
 
 
 def test_the_draft_vocabulary_is_what_answers_use(corpus):
-    read = Corpus.read([corpus])
+    read = TokenCorpus.read([corpus])
     among = np.arange(len(read))
     ids = draft_vocabulary(read, among, 20, 258)
     answers = np.concatenate([read[i].tokens[read[i].prompt :] for i in among])

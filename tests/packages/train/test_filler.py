@@ -17,10 +17,10 @@ from unspool.core.errors import BadRequest
 from unspool.core.tree import NOTHING
 from unspool.runtime.engine.contracts import LookRequest, ScoreRequest
 from unspool_train.cli import train as commands
-from unspool_train.filler.lessons import Certain, Gaps, Holes, Next, Unrolled, gapped, lightest, padded
-from unspool_train.filler.network import Size, SmallNetwork
+from unspool_train.filler.filler_network import FillerSize, SmallNetwork
+from unspool_train.filler.filler_training import KINDS, FillerSettings, filler
+from unspool_train.filler.text_losses import Certain, Gaps, Holes, Next, Unrolled, gapped, lightest, padded
 from unspool_train.filler.texts import BEGIN, END, MASK, NONE, encoded, lines_of, tokenizer_of
-from unspool_train.filler.training import KINDS, Settings, filler
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 
@@ -39,7 +39,7 @@ def texts(tmp_path):
 
 def trained(texts, folder, kind, steps=3, **more):
     small = {"width": 32, "layers": 2, "heads": 2, "batch": 16, "held": 16, "minutes": 5.0, "vocab": 290}
-    return filler(Settings(kind=kind, texts=str(texts), out=str(folder), steps=steps, **{**small, **more}))
+    return filler(FillerSettings(kind=kind, texts=str(texts), out=str(folder), steps=steps, **{**small, **more}))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -48,7 +48,7 @@ def test_the_folder_of_every_kind_has_the_trainer_s_laws(texts, tmp_path, kind):
     assert found["steps"] == 3
     assert json.loads((tmp_path / kind / "trained.json").read_text())["kind"] == kind
     lm = unspool.load(tmp_path / kind, device="cpu", dtype="fp32")
-    network = SmallNetwork(Size(lm.vocabulary.size, 32, 2, 2), kind == "next")
+    network = SmallNetwork(FillerSize(lm.vocabulary.size, 32, 2, 2), kind == "next")
     network.take(str(tmp_path / kind))
     prompt = lm.encode("the cat")
     assert prompt[0] == BEGIN
@@ -84,7 +84,7 @@ def test_every_lesson_is_learnt(lesson):
     lines = [LINES[i % len(LINES)] for i in range(64)]
     made = tokenizer_of(lines, 290)
     some = encoded(made, lines, 64)
-    network = SmallNetwork(Size(made.get_vocab_size(), 32, 2, 2), isinstance(lesson, Next))
+    network = SmallNetwork(FillerSize(made.get_vocab_size(), 32, 2, 2), isinstance(lesson, Next))
     optimiser = torch.optim.AdamW(network.parameters(), lr=3e-3)
     losses = []
     for _ in range(40):
@@ -98,7 +98,7 @@ def test_every_lesson_is_learnt(lesson):
 
 def test_certainty_is_forced_where_the_model_is_right_and_nowhere_else():
     class Fixed(torch.nn.Module):
-        size = Size(6, 2, 1, 1)
+        size = FillerSize(6, 2, 1, 1)
 
         def __init__(self, logits):
             super().__init__()

@@ -17,8 +17,8 @@ from unspool.recipes.methods import method
 from unspool.rules.decode import Denoise
 from unspool.rules.unmask import Confident, Filter, Filtered, FixedBlocks
 from unspool_train.cli import train as commands
-from unspool_train.filter import Oracle, examples, learn, train
-from unspool_train.filter import Settings as FilterSettings
+from unspool_train.filter import FilterSettings as FilterSettings
+from unspool_train.filter import OracleFilling, examples, learn, train
 
 
 def test_a_filter_that_lets_nothing_pass_fills_one_at_a_time():
@@ -53,7 +53,7 @@ def test_a_filter_refuses_blocks_of_another_size():
 
 def test_the_oracle_fills_what_is_right_and_notes_it():
     model = Scripted({1: (1, 0.6), 2: (2, 0.9), 3: (3, 0.3)}, {2: (4, 0.5), 3: (4, 0.8)}, {2: (4, 0.7)})
-    oracle = Oracle((1, 4, 0), 4)
+    oracle = OracleFilling((1, 4, 0), 4)
     tokens, looks, _ = told(oracle, model)
     assert (tokens, looks) == ((1, 4, 0), 3)
     sure, right, was_open = zip(*oracle.notes, strict=True)

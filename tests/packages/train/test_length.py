@@ -19,9 +19,9 @@ from unspool.rules.draft import AcceptanceHead
 from unspool.rules.verify import rejection
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.engine import Engine
-from unspool_train.length import Examples, Observed, Settings, collected, length, train
+from unspool_train.length import LengthExamples, LengthSettings, Observed, collected, length, train
 
-SMALL = Settings(steps=120, blocks=1, rate=3e-2)
+SMALL = LengthSettings(steps=120, blocks=1, rate=3e-2)
 
 
 def test_notes_are_the_chances_to_be_accepted_and_to_be_reached():
@@ -45,7 +45,7 @@ def foreseeable(texts=16, each=40):
     """Tokens whose fate is the sign of the first number of a state."""
     states = torch.randn(texts * each, 6, generator=torch.Generator().manual_seed(3))
     accepted = (states[:, 0] > 0).float()
-    return Examples(states, accepted, torch.ones(texts * each), torch.arange(texts).repeat_interleave(each))
+    return LengthExamples(states, accepted, torch.ones(texts * each), torch.arange(texts).repeat_interleave(each))
 
 
 @pytest.mark.parametrize("blocks", [0, 2])
@@ -59,7 +59,7 @@ def test_it_learns_what_can_be_foreseen(blocks):
 def test_what_is_never_reached_teaches_nothing():
     data = foreseeable()
     lies = data._replace(accepted=1 - data.accepted, reached=torch.zeros_like(data.reached))
-    both = Examples(*(torch.cat(pair) for pair in zip(data, lies, strict=True)))
+    both = LengthExamples(*(torch.cat(pair) for pair in zip(data, lies, strict=True)))
     assert train(both, SMALL).less_sure < 0.1
 
 
@@ -76,7 +76,7 @@ def test_a_head_is_trained_saved_and_drafts_by_name(tmp_path, capsys):
     folder, file = chatting_model(tmp_path / "little"), tmp_path / "head.safetensors"
     prompts = tmp_path / "prompts.txt"
     prompts.write_text("abc\n\nbca\ncab\n")
-    asked = Settings(str(folder), "layers:1", str(prompts), str(file), tokens=12, depth=3, steps=5, blocks=1)
+    asked = LengthSettings(str(folder), "layers:1", str(prompts), str(file), tokens=12, depth=3, steps=5, blocks=1)
     trained = length(asked)
     assert "of 3 prompts" in capsys.readouterr().out
     made = method(f"specdecpp:head={file},doubt=0.4,least=1,longest=5")
@@ -104,4 +104,4 @@ def test_a_head_for_other_states_and_a_missing_one_say_what_to_do():
     with pytest.raises(BadRequest, match="two answers"):
         collected([(torch.zeros(2), 1.0, 1.0, 1)] * 9)
     with pytest.raises(BadRequest, match="name the draft model"):
-        length(Settings())
+        length(LengthSettings())

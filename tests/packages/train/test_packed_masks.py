@@ -18,15 +18,15 @@ from unspool.core.errors import BadModel  # noqa: E402
 from unspool.core.law import chosen  # noqa: E402
 from unspool.core.tree import ROOT, Tree  # noqa: E402
 from unspool.runtime.engine.contracts import ScoreRequest  # noqa: E402
-from unspool_train.corpus import Corpus  # noqa: E402
-from unspool_train.drafter.lessons import Teaching  # noqa: E402
-from unspool_train.drafter.packed import Packed  # noqa: E402
+from unspool_train.chunked_loss import slopes  # noqa: E402
+from unspool_train.drafter.packed_masks import PackedMasks  # noqa: E402
+from unspool_train.drafter.target_outputs import Teaching  # noqa: E402
 from unspool_train.drafter.transferred import Transferred, transfer_layers  # noqa: E402
-from unspool_train.foresight import slopes  # noqa: E402
-from unspool_train.network import Frozen  # noqa: E402
 from unspool_train.rows import batch_of  # noqa: E402
 from unspool_train.speak import save  # noqa: E402
 from unspool_train.teacher import Teacher  # noqa: E402
+from unspool_train.token_corpus import TokenCorpus  # noqa: E402
+from unspool_train.training_network import Frozen  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 BLOCK = 3
@@ -43,12 +43,12 @@ def teaching(target, tmp_path_factory):
     rng = np.random.default_rng(0)
     save(str(file), [(rng.integers(2, 258, 30).tolist(), 6, 1) for _ in range(6)])
     teaching = Teaching(Teacher(Frozen.open(str(target), "cpu")), (), None)
-    return teaching, Corpus.read([file])
+    return teaching, TokenCorpus.read([file])
 
 
 PUPILS = {
-    "ppd": partial(Packed, factors=False),
-    "space": partial(Packed, factors=True),
+    "ppd": partial(PackedMasks, factors=False),
+    "space": partial(PackedMasks, factors=True),
     "hidden-transfer": Transferred,
 }
 

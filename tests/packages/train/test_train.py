@@ -12,16 +12,16 @@ from adapted import END, MASK, PROMPTS, SHAPE, Small, alone, decoder_of  # noqa:
 
 from unspool.apps.cli.root import root  # noqa: E402
 from unspool.core.errors import BadRequest  # noqa: E402
-from unspool_train import network  # noqa: E402
-from unspool_train.adapt import Settings, adapt  # noqa: E402
-from unspool_train.corpus import Corpus  # noqa: E402
+from unspool_train import training_network  # noqa: E402
+from unspool_train.adapt import AdaptSettings, adapt  # noqa: E402
 from unspool_train.decoder import filled, greedy, judged  # noqa: E402
-from unspool_train.delta import Delta, Factors, chosen_ranks, factorised, lost, read_delta, write_delta  # noqa: E402
-from unspool_train.network import Frozen, Network, is_matrix, names, tiles, visible  # noqa: E402
+from unspool_train.delta_compression import Delta, Factors, chosen_ranks, factorised, lost, read_delta, write_delta  # noqa: E402
+from unspool_train.noisy_rows import Recipe, masks, pack, weights  # noqa: E402
 from unspool_train.objective import TEMPERATURE, slopes  # noqa: E402
-from unspool_train.packing import Recipe, masks, pack, weights  # noqa: E402
 from unspool_train.speak import frame, save, unlooped  # noqa: E402
+from unspool_train.token_corpus import TokenCorpus  # noqa: E402
 from unspool_train.trained import Trained  # noqa: E402
+from unspool_train.training_network import Frozen, TrainingNetwork, is_matrix, names, tiles, visible  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 RECIPE = Recipe(rows=2, width=160, blocks=(4, 8), shares=(0.5, 0.5), lead=3)
@@ -48,7 +48,7 @@ def folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def batch(folder):
-    corpus = Corpus.read([folder])
+    corpus = TokenCorpus.read([folder])
     rng = np.random.default_rng(1)
     return pack(corpus, corpus.stream(rng, corpus.split(0.1)[0], 0.8), rng, RECIPE)
 
@@ -100,7 +100,7 @@ def test_padding_weighs_less_and_is_the_end_token(batch):
 
 def test_tokens_see_what_they_may_and_nothing_else(frozen, batch):
     """Change one token anywhere: a state changes if and only if it sees that token, through any number of layers."""
-    net = Network(frozen, torch.float32, RECIPE.rows, RECIPE.width, MASK, compiled=False)
+    net = TrainingNetwork(frozen, torch.float32, RECIPE.rows, RECIPE.width, MASK, compiled=False)
     start = {**frozen.base, "mask": torch.full((SHAPE.dim,), 0.1)}
     before = net.hidden(start, batch).view(RECIPE.rows, RECIPE.width, -1)
     sees = visible(net.spans)
@@ -116,7 +116,7 @@ def test_tokens_see_what_they_may_and_nothing_else(frozen, batch):
 
 def test_streams_are_causal_or_blocks(batch):
     """The rule itself, spelt out for the first document of the first row."""
-    net = Network(Frozen.load(Small(), "cpu"), torch.float32, RECIPE.rows, RECIPE.width, MASK, compiled=False)
+    net = TrainingNetwork(Frozen.load(Small(), "cpu"), torch.float32, RECIPE.rows, RECIPE.width, MASK, compiled=False)
     net.hidden({**net.frozen.base, "mask": torch.zeros(SHAPE.dim)}, batch)
     sees = visible(net.spans)[0]
     length = int((batch.past_end[0] - batch.past[0] == np.arange(RECIPE.width) + 1).argmin())
@@ -194,8 +194,8 @@ def test_a_change_of_low_rank_is_held_whole(frozen):
 
 
 def test_an_adaptation_learns_and_what_it_stores_is_as_good(folder, tmp_path, monkeypatch):
-    monkeypatch.setattr(network, "open_checkpoint", lambda path: Small())
-    settings = Settings(
+    monkeypatch.setattr(training_network, "open_checkpoint", lambda path: Small())
+    settings = AdaptSettings(
         model=str(folder), corpus=str(folder), out=str(tmp_path), minutes=5.0, steps=60, lr=3e-3, fold_lr=1e-3,
         rows=2, width=160, warmup=5, workers=1, held=0.2, validation=1, budget=200_000, device="cpu",
     )  # fmt: skip
@@ -279,7 +279,7 @@ def test_loops_are_cut_and_other_texts_are_not():
 
 
 def test_the_frame_of_conversations_is_what_they_share(folder):
-    assert frame(Corpus.read([folder])) == ([1, 5], [6, 7])
+    assert frame(TokenCorpus.read([folder])) == ([1, 5], [6, 7])
 
 
 def test_the_command_says_what_is_missing(capsys):

@@ -11,15 +11,15 @@ np = pytest.importorskip("numpy")
 from adapted import END, MASK, PROMPTS, SHAPE, Small, alone, decoder_of  # noqa: E402
 
 from unspool.core.errors import BadRequest  # noqa: E402
-from unspool_train import network  # noqa: E402
-from unspool_train.corpus import Corpus  # noqa: E402
+from unspool_train import training_network  # noqa: E402
 from unspool_train.decoder import greedy, led  # noqa: E402
-from unspool_train.delta import factorised, write_delta  # noqa: E402
-from unspool_train.figures import exam  # noqa: E402
-from unspool_train.lenient import lenient  # noqa: E402
-from unspool_train.network import Frozen  # noqa: E402
-from unspool_train.packing import Recipe, pack  # noqa: E402
-from unspool_train.speak import Settings, save, speak  # noqa: E402
+from unspool_train.delta_compression import factorised, write_delta  # noqa: E402
+from unspool_train.lenient_texts import lenient  # noqa: E402
+from unspool_train.noisy_rows import Recipe, pack  # noqa: E402
+from unspool_train.speak import SpeakSettings, save, speak  # noqa: E402
+from unspool_train.token_corpus import TokenCorpus  # noqa: E402
+from unspool_train.training_figures import exam  # noqa: E402
+from unspool_train.training_network import Frozen  # noqa: E402
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 SIZE, MOST = 4, 14
@@ -49,7 +49,7 @@ def corpus(tmp_path_factory):
         written.append(([1, 5, first, 6, 7, *range(first, first + length), END], 5, 1 + n % 2))
     path = tmp_path_factory.mktemp("corpus") / "corpus.npz"
     save(str(path), written)
-    return Corpus.read([path])
+    return TokenCorpus.read([path])
 
 
 @pytest.fixture(scope="module")
@@ -148,16 +148,16 @@ def test_what_a_filler_foresees_stands_if_the_reader_finds_it_good_enough(frozen
 
 def test_a_corpus_is_written_with_a_fillers_foresight(frozen, weights, tmp_path, monkeypatch):
     """At a ratio of 1 its documents are those of greedy answers, below it others."""
-    monkeypatch.setattr(network, "open_checkpoint", lambda path: Small())
+    monkeypatch.setattr(training_network, "open_checkpoint", lambda path: Small())
     prompts = [[1, 5, 20 + n % 15, 6, 7, 9, 11, 3] for n in range(12)]
     save(str(tmp_path / "asked.npz"), [([*prompt, 3], len(prompt), 2) for prompt in prompts])
     write_delta(tmp_path / "delta.safetensors", factorised(weights, frozen.base, 10**6), "small", MASK)
     asked = str(tmp_path / "asked.npz")
-    told = Settings(model=str(tmp_path), like=asked, asked=asked, answer=MOST, rows=8, eager=True, device="cpu")
+    told = SpeakSettings(model=str(tmp_path), like=asked, asked=asked, answer=MOST, rows=8, eager=True, device="cpu")
 
     def texts(**how):
         speak(replace(told, out=str(tmp_path / "out.npz"), **how))
-        found = Corpus.read([tmp_path / "out.npz"])
+        found = TokenCorpus.read([tmp_path / "out.npz"])
         return [found[i].tokens.tolist() for i in range(len(found))]
 
     foresight = {"filler": str(tmp_path / "delta.safetensors"), "window": SIZE}

@@ -27,7 +27,7 @@ from unspool.rules.verify import Judged
 from unspool.rules.verify.judged import STATE
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.contracts import ScoreRequest
-from unspool_train import judge as training
+from unspool_train import judge_head as training
 
 pytestmark = pytest.mark.usefixtures("one_thread")
 TARGET = Table(4, lambda text: [0.7 if x == (text[-1] + 1) % 4 else 0.1 for x in range(4)])
@@ -94,7 +94,9 @@ def test_a_head_is_trained_on_labels_that_make_themselves(target, tmp_path, caps
     monkeypatch.setattr(training, "final_number", lambda text: str(sum(map(ord, text)) % 3))
     file, out = tmp_path / "asked.jsonl", tmp_path / "judge.safetensors"
     file.write_text("\n".join(json.dumps({"question": f"What is {n}?"}) for n in range(9)), encoding="utf-8")
-    told = training.Settings(model=str(target), draft="layers:2", questions=str(file), out=str(out), tokens=12, swaps=3)
+    told = training.JudgeSettings(
+        model=str(target), draft="layers:2", questions=str(file), out=str(out), tokens=12, swaps=3
+    )
     trained = training.judge(told)
     assert "swapped tokens" in capsys.readouterr().out
     assert 0 <= trained.accuracy <= 1
@@ -110,8 +112,8 @@ def test_a_head_is_trained_on_labels_that_make_themselves(target, tmp_path, caps
 def test_a_label_says_whether_the_number_stays(target, monkeypatch):
     """With a draft model that says one token everywhere, what is swapped and where it ends is known."""
     lm = load(target, draft="layers:2")
-    asked = [training.Question(f"What is {n}?", None) for n in range(4)]
-    settings = training.Settings(tokens=10, swaps=2)
+    asked = [training.NumberQuestion(f"What is {n}?", None) for n in range(4)]
+    settings = training.JudgeSettings(tokens=10, swaps=2)
     kept = training.labelled(lm, asked, settings, lambda text: "7")
     assert kept.right.all()
     assert kept.states.shape[1] == 32
@@ -120,14 +122,14 @@ def test_a_label_says_whether_the_number_stays(target, monkeypatch):
     assert not lost.right.any()
     assert torch.equal(kept.states, lost.states)
     with pytest.raises(BadRequest, match="needs two questions"):
-        training.labelled(lm, [training.Question("What?", "no number")], settings, lambda text: "7")
+        training.labelled(lm, [training.NumberQuestion("What?", "no number")], settings, lambda text: "7")
 
 
 def test_a_head_learns_what_a_plane_divides():
     dice = torch.Generator().manual_seed(0)
     states = torch.randn(400, 6, generator=dice)
     data = training.Labels(states, states[:, 1] - states[:, 4] > 0.5, torch.arange(400) % 20)
-    trained = training.train(data, training.Settings(steps=100, rate=5e-2))
+    trained = training.train(data, training.JudgeSettings(steps=100, rate=5e-2))
     assert trained.accuracy > 0.9
     assert trained.right_stand > 0.9 > 0.2 > trained.wrong_stand
 

@@ -222,17 +222,17 @@ def test_tuning_tries_them_and_a_profile_names_them(folder, file, tmp_path, monk
 
 def test_answers_are_where_the_next_token_is_one_of_the_answer():
     pytest.importorskip("numpy")
-    from unspool_train.rows import Batch
+    from unspool_train.rows import PaddedBatch
 
-    batch = Batch(torch.zeros(2, 9, dtype=torch.long), torch.tensor([9, 6]), torch.tensor([4, 3]))
+    batch = PaddedBatch(torch.zeros(2, 9, dtype=torch.long), torch.tensor([9, 6]), torch.tensor([4, 3]))
     assert batch.answers().tolist() == [[0, t] for t in (3, 4, 5, 6, 7)] + [[1, t] for t in (2, 3, 4)]
 
 
 @pytest.mark.parametrize(("given", "told"), [({}, "--corpus"), ({"corpus": "x", "heads": 0}, "--heads is 0")])
 def test_training_says_what_is_wrong(given, told):
     pytest.importorskip("numpy")
-    from unspool_train.heads import Settings as Training
-    from unspool_train.heads import heads
+    from unspool_train.medusa_heads import HeadsSettings as Training
+    from unspool_train.medusa_heads import heads
 
     with pytest.raises(BadRequest, match=told):
         heads(Training(**given))
@@ -252,8 +252,8 @@ def corpus(folder, tmp_path_factory):
 
 
 def test_training_teaches_heads_what_the_model_will_say(folder, corpus, tmp_path, one_thread):
-    from unspool_train.heads import Settings as Training
-    from unspool_train.heads import heads
+    from unspool_train.medusa_heads import HeadsSettings as Training
+    from unspool_train.medusa_heads import heads
 
     asked = Training(
         model=str(folder), corpus=str(corpus), out=str(tmp_path), heads=2, blocks=1, steps=120, tokens=256, lr=1e-2,

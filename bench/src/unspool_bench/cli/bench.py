@@ -16,15 +16,15 @@ from unspool import api, recipes
 from unspool.api.papers import FORMATS
 from unspool.apps.cli.terminal import INTERRUPTED, dump, note, table, write
 
-from .denoise import denoise
-from .parallel_text import parallel_text
-from .schemas import json_bench
-from .suites import long, quality, spec, throughput
+from .bench_denoise import denoise
+from .bench_json import json_bench
+from .bench_parallel_text import parallel_text
+from .bench_suites import long, quality, spec, throughput
 
 if TYPE_CHECKING:
     from unspool.runtime.engine.contracts import Infill
 
-    from ..parallel import Bench, Plan, Row
+    from ..parallel import Bench, ParallelCell, ParallelRow
 
 METHODS = (
     "one",
@@ -109,7 +109,7 @@ def parallel(
     if svg is not None:
         api.figures.check(svg)
     models = _models(model, weights)
-    rows: list[Row] = []
+    rows: list[ParallelRow] = []
     measure = benches.parallel.Bench(models, texts, branches, temperature, seed)
     plans = benches.parallel.plans(chosen, n, list(models), method or METHODS, widths)
     try:
@@ -135,7 +135,7 @@ def _models(model: str, weights: str | None) -> dict[str, Infill]:
     return models
 
 
-def _measure(measure: Bench, cells: list[Plan], rows: list[Row]) -> None:
+def _measure(measure: Bench, cells: list[ParallelCell], rows: list[ParallelRow]) -> None:
     with tqdm(total=len(cells), unit="row", leave=False, disable=not sys.stderr.isatty()) as bar:
         for row in measure(cells):
             rows.append(row)
@@ -144,7 +144,7 @@ def _measure(measure: Bench, cells: list[Plan], rows: list[Row]) -> None:
 
 
 def _report(
-    rows: list[Row], as_json: bool, as_csv: bool, kind: str | None, svg: str | None, temperature: float
+    rows: list[ParallelRow], as_json: bool, as_csv: bool, kind: str | None, svg: str | None, temperature: float
 ) -> None:
     if svg is not None and rows:
         how = "tokens drawn from their laws" if temperature == 1 else f"temperature {temperature:g}"
@@ -166,7 +166,7 @@ def _report(
         write(table(_HEADS, [_cells(row) for row in rows], right=right) + "\n")
 
 
-def _cells(row: Row) -> tuple[str, ...]:
+def _cells(row: ParallelRow) -> tuple[str, ...]:
     accuracy = f"{row.accuracy:.3f}" if row.enumerated else f"{row.accuracy:.2f} ±{row.error:.2f}"
     return (
         row.task,

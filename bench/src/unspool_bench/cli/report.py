@@ -14,10 +14,10 @@ from unspool.api.papers import FORMATS
 from unspool.apps.cli.terminal import dump, note, write
 from unspool.core.errors import BadRequest
 
-from .suites import cells, drawn
+from .bench_suites import cells, drawn
 
 if TYPE_CHECKING:
-    from ..report import Found
+    from ..report import FoundJournals
 
 DEFAULT = "results"
 
@@ -66,7 +66,7 @@ def report(
     return 0
 
 
-def _data(told: Found) -> dict[str, object]:
+def _data(told: FoundJournals) -> dict[str, object]:
     runs = [
         {"file": str(run.path), "about": run.about, "standings": [each.record() for each in run.standings]}
         for run in told.runs

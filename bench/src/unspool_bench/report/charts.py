@@ -8,20 +8,20 @@ from collections.abc import Callable, Sequence
 from unspool.core.cost import Cost
 
 from ..contender import PLAIN
-from ..standing import Interval, Standing, wilson
+from ..standing import ConfidenceInterval, Standing, wilson
 from .markup import Html
-from .plots import Doubling, Mark, across, line, marks, plot, upward
-from .runs import Run
-from .sheet import Cell, Column, Sheet, Value, number, word
+from .plots import Doubling, PlotMark, across, line, marks, plot, upward
+from .runs import MeasuredRun
+from .sheet import Sheet, SheetCell, SheetColumn, Value, number, word
 from .spent import per_round
 
 
-def numbers(run: Run) -> dict[str, int]:
+def numbers(run: MeasuredRun) -> dict[str, int]:
     """The number of each contender in the charts of a run."""
     return {contender: number for number, contender in enumerate(run.rows, 1)}
 
 
-def cost(run: Run, price: Cost, name: str) -> Html:
+def cost(run: MeasuredRun, price: Cost, name: str) -> Html:
     """t(n) / t(1) over n, the bound n, and where the rounds of each contender came to lie."""
     rows, curve = price.rows, [(n, price.break_even(n)) for n in price.rows]
     found = {name: at for name, own in run.rows.items() if (at := per_round(own)) is not None}
@@ -36,7 +36,7 @@ def cost(run: Run, price: Cost, name: str) -> Html:
         line(curve, x, y, "curve", "t(n) / t(1): what a round must write to break even"),
     ]
     places = [
-        Mark(numbers(run)[each], each, a, b, f"{a:.2f} rows and {b:.2f} tokens per round")
+        PlotMark(numbers(run)[each], each, a, b, f"{a:.2f} rows and {b:.2f} tokens per round")
         for each, (a, b) in found.items()
     ]
     said = "Break-even tokens per round by rows: " + ", ".join(f"{n}: {ratio:.2f}" for n, ratio in curve)
@@ -44,9 +44,9 @@ def cost(run: Run, price: Cost, name: str) -> Html:
     return plot("What a round of n rows costs, and must write", said, x, y, [*drawn, *marks(places, x, y)], name)
 
 
-def rounds(run: Run, price: Cost, name: str) -> Sheet:
+def rounds(run: MeasuredRun, price: Cost, name: str) -> Sheet:
     """The numbers of the chart: what a contender's rounds cost and write, and what came of it."""
-    told: list[list[Cell]] = []
+    told: list[list[SheetCell]] = []
     csv: list[list[Value]] = []
     for contender, own in run.rows.items():
         if (at := per_round(own)) is None:
@@ -60,13 +60,15 @@ def rounds(run: Run, price: Cost, name: str) -> Sheet:
         name,
         f"Rounds against the cost curve, {run.suite}",
         [
-            Column("no.", look="number"),
-            Column("method", look="name"),
-            Column("rows", "1 + drafted tokens per round, mean", "number"),
-            Column("tokens", "1 + accepted tokens per round, mean", "number"),
-            Column("break-even", "t(rows) / t(1), between measured rows on a straight line", "number"),
-            Column("tokens / break-even", "the speed-up if all rounds were alike and drafts cost nothing", "number"),
-            Column("speed-up", "measured", "number"),
+            SheetColumn("no.", look="number"),
+            SheetColumn("method", look="name"),
+            SheetColumn("rows", "1 + drafted tokens per round, mean", "number"),
+            SheetColumn("tokens", "1 + accepted tokens per round, mean", "number"),
+            SheetColumn("break-even", "t(rows) / t(1), between measured rows on a straight line", "number"),
+            SheetColumn(
+                "tokens / break-even", "the speed-up if all rounds were alike and drafts cost nothing", "number"
+            ),
+            SheetColumn("speed-up", "measured", "number"),
         ],
         told,
         ["contender", "rows_per_round", "tokens_per_round", "break_even_tokens", "tokens_over_break_even", "speed_up"],
@@ -80,17 +82,17 @@ def break_even(cost: Cost, rows: float) -> float:
     return cost.break_even(below) + (rows - below) * (cost.break_even(below + 1) - cost.break_even(below))
 
 
-Share = Callable[[Standing], "Interval | None"]
+Share = Callable[[Standing], "ConfidenceInterval | None"]
 
 
-def same_share(standing: Standing) -> Interval | None:
+def same_share(standing: Standing) -> ConfidenceInterval | None:
     """The share of texts that are plain decoding's, which itself is 1."""
     if standing.contender == PLAIN:
-        return Interval(1.0, 1.0, 1.0)
+        return ConfidenceInterval(1.0, 1.0, 1.0)
     return None if standing.same is None else wilson(standing.same, standing.texts)
 
 
-def right_share(standing: Standing) -> Interval | None:
+def right_share(standing: Standing) -> ConfidenceInterval | None:
     """The share of right answers."""
     return standing.right
 
@@ -104,7 +106,7 @@ def front(found: Sequence[tuple[float, float]]) -> list[tuple[float, float]]:
     return best[::-1]
 
 
-def pareto(run: Run, share: Share, what: str, name: str) -> Html:
+def pareto(run: MeasuredRun, share: Share, what: str, name: str) -> Html:
     """Speed-up against a share, with intervals both ways, and the front."""
     found = {s.contender: (s, held) for s in run.overall.values() if (held := share(s)) is not None}
     ends = [end for s, _ in found.values() for end in s.speed_up if not math.isnan(end)]
@@ -112,7 +114,7 @@ def pareto(run: Run, share: Share, what: str, name: str) -> Html:
     x = across("speed-up over plain decoding", low, high, _ratios(low, high), Doubling)
     y = upward(what, 0.0, 1.07, [(share / 4, f"{share / 4:.0%}") for share in range(5)])
     places = [
-        Mark(
+        PlotMark(
             numbers(run)[contender],
             contender,
             s.speed_up.value,
@@ -130,9 +132,9 @@ def pareto(run: Run, share: Share, what: str, name: str) -> Html:
     return plot(f"Speed against {what}", said, x, y, [*drawn, *marks(places, x, y)], name)
 
 
-def trades(run: Run, share: Share, what: str, name: str) -> Sheet:
+def trades(run: MeasuredRun, share: Share, what: str, name: str) -> Sheet:
     """The numbers of the chart."""
-    told: list[list[Cell]] = []
+    told: list[list[SheetCell]] = []
     csv: list[list[Value]] = []
     found = [(s, held) for s in run.overall.values() if (held := share(s)) is not None]
     edge = set(front([(s.speed_up.value, held.value) for s, held in found]))
@@ -144,7 +146,7 @@ def trades(run: Run, share: Share, what: str, name: str) -> Sheet:
             word("plain's text" if run.exact(s.contender) else "approximate"),
             number(s.speed_up.value),
             number(s.tokens_per_forward),
-            Cell(f"{held.value:.1%}", held.value, f"{100 * held.low:.0f}–{held.high:.0%}"),
+            SheetCell(f"{held.value:.1%}", held.value, f"{100 * held.low:.0f}–{held.high:.0%}"),
             word("on it" if best else ""),
         ])  # fmt: skip
         csv.append([s.contender, s.speed_up.value, s.tokens_per_forward, *held, int(best)])
@@ -152,13 +154,13 @@ def trades(run: Run, share: Share, what: str, name: str) -> Sheet:
         name,
         f"Speed against {what}, {run.suite}",
         [
-            Column("no.", look="number"),
-            Column("method", look="name"),
-            Column("claims", "plain decoding's text, or an approximation"),
-            Column("speed-up", look="number"),
-            Column("tokens/forward", look="number"),
-            Column(what, "with Wilson's 95 % interval", "number"),
-            Column("front", "no other is both faster and better"),
+            SheetColumn("no.", look="number"),
+            SheetColumn("method", look="name"),
+            SheetColumn("claims", "plain decoding's text, or an approximation"),
+            SheetColumn("speed-up", look="number"),
+            SheetColumn("tokens/forward", look="number"),
+            SheetColumn(what, "with Wilson's 95 % interval", "number"),
+            SheetColumn("front", "no other is both faster and better"),
         ],
         told,
         ["contender", "speed_up", "tokens_per_forward", "share", "share_low", "share_high", "front"],

@@ -14,17 +14,17 @@ from typing import Any
 
 from ..chart import chart
 from ..contender import PLAIN
-from ..parallel import Row
+from ..parallel import ParallelRow
 from . import sheets
 from .markup import Html, joined, safe, tag
-from .parts import Folded, Part, Piece, parts
-from .runs import Found, Run
+from .parts import Folded, Piece, ReportPart, parts
+from .runs import FoundJournals, MeasuredRun
 from .sheet import Sheet
 
 APART = ("suite", "source", "machine", "cost")  # what is told in other places
 
 
-def page(found: Found) -> str:
+def page(found: FoundJournals) -> str:
     """The whole page."""
     keys = _keys(found)
     chapters = [(_title(run), _facts(run), list(parts(run, key))) for run, key in zip(found.runs, keys, strict=False)]
@@ -56,7 +56,7 @@ def page(found: Found) -> str:
     )
 
 
-def _keys(found: Found) -> list[str]:
+def _keys(found: FoundJournals) -> list[str]:
     """A name for each run that is fit for an id: its suite, with a number from the second on."""
     keys: list[str] = []
     for run in found.runs:
@@ -66,24 +66,24 @@ def _keys(found: Found) -> list[str]:
     return keys
 
 
-def _title(run: Run) -> str:
+def _title(run: MeasuredRun) -> str:
     return f"{run.suite}: {run.about['source']}" if run.about.get("source") else run.suite
 
 
-def _models(runs: Sequence[Run]) -> list[str]:
+def _models(runs: Sequence[MeasuredRun]) -> list[str]:
     return list(dict.fromkeys(str(run.about.get("model")) for run in runs if run.about.get("model")))
 
 
-def _heading(runs: Sequence[Run]) -> str:
+def _heading(runs: Sequence[MeasuredRun]) -> str:
     return "unspool report: " + (", ".join(_models(runs)) or "parallel decoding")
 
 
-def _named(runs: Sequence[Run]) -> Html:
+def _named(runs: Sequence[MeasuredRun]) -> Html:
     models = [tag("code", {}, model) for model in _models(runs)]
     return Html(", ".join(models)) if models else safe("Parallel decoding")
 
 
-def _machines(found: Found) -> Html:
+def _machines(found: FoundJournals) -> Html:
     """What it was measured on, and with which versions; a line for each machine that differs."""
     lines: dict[str, None] = {}
     for run in found.runs:
@@ -93,7 +93,7 @@ def _machines(found: Found) -> Html:
     return joined(tag("p", {"class": "facts"}, told) for told in lines)
 
 
-def _facts(run: Run) -> Html:
+def _facts(run: MeasuredRun) -> Html:
     """How a run was measured, and what it lacks."""
     told = {key: value for key, value in run.about.items() if key not in APART and value is not None}
     cases = len({case for (case, _, _), _ in run.journal.items()})
@@ -107,7 +107,7 @@ def _said(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False) if isinstance(value, (Mapping, list)) else str(value)
 
 
-def _short(run: Run) -> Html:
+def _short(run: MeasuredRun) -> Html:
     """A run in one line: the fastest, and whether texts are the same."""
     racing = [s for s in run.overall.values() if s.contender != PLAIN]
     if not racing:
@@ -129,23 +129,23 @@ def _short(run: Run) -> Html:
     return joined([*told, "."])
 
 
-def _parallel(rows: Sequence[Row], name: str) -> Part:
+def _parallel(rows: Sequence[ParallelRow], name: str) -> ReportPart:
     title = "Accuracy when several tokens are filled per forward"
     drawn = base64.b64encode(chart(rows, title).encode()).decode()
     said = f"{title}: a panel per task, methods as letters; the table below has the numbers."
     image = Html(f'<img alt="{safe(said)}" src="data:image/svg+xml;base64,{drawn}">')
     box = tag("div", {"class": "scroll", "tabindex": "0", "role": "region", "aria-label": title}, image)
     note = "List tasks whose best possible scores are known; the dashed line is what an ideal model reaches."
-    return Part(name, title, note, [box, Folded("In numbers", sheets.parallels(rows, name))])
+    return ReportPart(name, title, note, [box, Folded("In numbers", sheets.parallels(rows, name))])
 
 
-def _chapter(name: str, title: str, facts: Html, own: Sequence[Part]) -> Html:
+def _chapter(name: str, title: str, facts: Html, own: Sequence[ReportPart]) -> Html:
     heading = tag("h2", {"id": f"{name}-title"}, title)
     shown = [_part(part) for part in own] or [tag("p", {}, "Nothing to compare yet.")]
     return tag("section", {"id": name, "aria-labelledby": f"{name}-title"}, heading, facts, *shown)
 
 
-def _part(part: Part) -> Html:
+def _part(part: ReportPart) -> Html:
     pieces = [_piece(piece) for piece in part.pieces]
     heading = tag("h3", {"id": f"{part.name}-title"}, part.title)
     note = tag("p", {"class": "note"}, part.note)
@@ -158,7 +158,7 @@ def _piece(piece: Piece) -> Html:
     return piece.html() if not isinstance(piece, Html) else piece
 
 
-def _entry(name: str, title: str, own: Sequence[Part]) -> Html:
+def _entry(name: str, title: str, own: Sequence[ReportPart]) -> Html:
     links = [tag("li", {}, tag("a", {"href": f"#{part.name}"}, part.title)) for part in own]
     return tag("li", {}, tag("a", {"href": f"#{name}"}, title), tag("ul", {}, *links))
 

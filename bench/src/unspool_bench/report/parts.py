@@ -11,7 +11,7 @@ from unspool.core.cost import Cost
 from ..contender import PLAIN
 from . import charts, sheets
 from .markup import Html, tag
-from .runs import Run
+from .runs import MeasuredRun
 from .sheet import Sheet
 from .spent import accepted
 from .strips import histograms, key
@@ -29,7 +29,7 @@ Piece: TypeAlias = Html | Sheet | Folded
 
 
 @dataclass(frozen=True)
-class Part:
+class ReportPart:
     """A heading, how to read what is below it, and that."""
 
     name: str  # its id on the page
@@ -38,7 +38,7 @@ class Part:
     pieces: Sequence[Piece]
 
 
-def parts(run: Run, key: str) -> Iterator[Part]:
+def parts(run: MeasuredRun, key: str) -> Iterator[ReportPart]:
     """All parts for which a run has data; names begin with `key`."""
     if not run.standings:
         return
@@ -53,7 +53,7 @@ def parts(run: Run, key: str) -> Iterator[Part]:
     if run.cost is not None:
         yield _cost(run, run.cost, f"{key}-cost")
     if drafting := {name: counted for name, rows in run.rows.items() if (counted := accepted(rows))}:
-        yield Part(
+        yield ReportPart(
             f"{key}-accepted",
             "Accepted tokens per round",
             "Per cent of rounds in which so many drafted tokens stood; each round adds one token more. Much at 0 means "
@@ -63,11 +63,11 @@ def parts(run: Run, key: str) -> Iterator[Part]:
     yield from _fidelity(run, key)
 
 
-def _speed(run: Run, name: str) -> Part:
+def _speed(run: MeasuredRun, name: str) -> ReportPart:
     legend = [(1 / 2.5, "d5"), (1 / 1.5, "d3"), (1 / 1.2, "d2"), (1, "s0"), (1.2, "u2"), (1.5, "u3"), (2.5, "u5")]
     squares = [tag("span", {"class": look}, f"{value:.2g}×") for value, look in legend]
     scale = tag("p", {"class": "scale", "aria-hidden": "true"}, "slower ", *squares, " faster")
-    return Part(
+    return ReportPart(
         name,
         "Speed-up",
         "Tokens per second over plain decoding's, sums over sums. Below each figure is its 95 % interval, from drawing "
@@ -76,13 +76,15 @@ def _speed(run: Run, name: str) -> Part:
     )
 
 
-def _throughput(run: Run, name: str) -> Part:
+def _throughput(run: MeasuredRun, name: str) -> ReportPart:
     grid = sheets.grid(run, name, "Tokens per second of all texts together", lambda s: s.tokens_per_second, ".1f")
-    return Part(name, "Throughput", "Tokens per second of all texts of a batch together, prompts included.", [grid])
+    return ReportPart(
+        name, "Throughput", "Tokens per second of all texts of a batch together, prompts included.", [grid]
+    )
 
 
-def _quality(run: Run, name: str) -> Iterator[Part]:
-    yield Part(
+def _quality(run: MeasuredRun, name: str) -> Iterator[ReportPart]:
+    yield ReportPart(
         name,
         "Right answers",
         "Answers that the task's own check accepts. Intervals are Wilson's; an exact method must score as plain "
@@ -91,7 +93,7 @@ def _quality(run: Run, name: str) -> Iterator[Part]:
     )
     if len([s for s in run.overall.values() if s.right is not None]) > 1:
         what = "share right"
-        yield Part(
+        yield ReportPart(
             f"{name}-pareto",
             "Speed against right answers",
             "Up and to the right is better; the dashed line joins methods than which none is both faster and better. "
@@ -103,8 +105,8 @@ def _quality(run: Run, name: str) -> Iterator[Part]:
         )
 
 
-def _tokens(run: Run, name: str) -> Part:
-    return Part(
+def _tokens(run: MeasuredRun, name: str) -> ReportPart:
+    return ReportPart(
         name,
         "Tokens per forward",
         "New tokens per forward of the target model: what drafting gains before it is paid for. The machine does not "
@@ -113,12 +115,12 @@ def _tokens(run: Run, name: str) -> Part:
     )
 
 
-def _latency(run: Run, name: str) -> Part:
+def _latency(run: MeasuredRun, name: str) -> ReportPart:
     pieces: list[Piece] = [sheets.latencies(run, name, list(run.overall.values()), "Latency and acceptance")]
     if families := sheets.by_family(run):
         told = sheets.latencies(run, f"{name}-by-family", families, "Latency and acceptance by family")
         pieces.append(Folded("By family", told))
-    return Part(
+    return ReportPart(
         name,
         "Time to first token, time per output token",
         "TTFT, TPOT and the acceptance figures are named as in vLLM.",
@@ -126,8 +128,8 @@ def _latency(run: Run, name: str) -> Part:
     )
 
 
-def _split(run: Run, name: str) -> Part:
-    return Part(
+def _split(run: MeasuredRun, name: str) -> ReportPart:
+    return ReportPart(
         name,
         "Where the time goes",
         "Wall time per token, prompts included, split in the shares that the traces tell. Shorter is faster; a method "
@@ -136,12 +138,12 @@ def _split(run: Run, name: str) -> Part:
     )
 
 
-def _cost(run: Run, price: Cost, name: str) -> Part:
+def _cost(run: MeasuredRun, price: Cost, name: str) -> ReportPart:
     pieces: list[Piece] = [charts.cost(run, price, name)]
     told = charts.rounds(run, price, f"{name}-rounds")
     pieces += [told] if told.rows else []
     pieces.append(Folded("t(n) in numbers", sheets.costs(price, name)))
-    return Part(
+    return ReportPart(
         name,
         "What a round costs",
         "The solid line is t(n) / t(1), the time of a forward over n rows in forwards over one: what a round must "
@@ -152,7 +154,7 @@ def _cost(run: Run, price: Cost, name: str) -> Part:
     )
 
 
-def _fidelity(run: Run, key: str) -> Iterator[Part]:
+def _fidelity(run: MeasuredRun, key: str) -> Iterator[ReportPart]:
     """Same texts and first divergences; one sentence where there are none. Drawn texts may differ: laws are claimed."""
     held = [s for s in run.overall.values() if s.same is not None]
     if not held or run.drawn:
@@ -160,7 +162,7 @@ def _fidelity(run: Run, key: str) -> Iterator[Part]:
     differing = [s for s in held if s.same != s.texts]
     if differing:
         what, name = "share of same texts", f"{key}-pareto"
-        yield Part(
+        yield ReportPart(
             name,
             "Speed against fidelity",
             "The share of texts that are plain decoding's, token for token, with Wilson's 95 % intervals. Open circles "
@@ -180,9 +182,11 @@ def _fidelity(run: Run, key: str) -> Iterator[Part]:
             "text."
         )
         note += f" Shown are {sheets.SHOWN} of {len(parted)}; the CSV has all." if len(parted) > sheets.SHOWN else ""
-        yield Part(name, "First divergences", counted + note, [sheets.divergences(run, name, parted)])
+        yield ReportPart(name, "First divergences", counted + note, [sheets.divergences(run, name, parted)])
         return
     texts = sum(s.texts for s in held if s.contender != PLAIN)
     same = sum(s.same or 0 for s in held if s.contender != PLAIN)
     if same == texts:
-        yield Part(name, "First divergences", f"None: all {texts} texts are plain decoding's, token for token.", [])
+        yield ReportPart(
+            name, "First divergences", f"None: all {texts} texts are plain decoding's, token for token.", []
+        )

@@ -14,7 +14,7 @@ LEFT, TOP, RIGHT, UNDER = 56, 14, 20, 44  # around it
 NEAR = 13.0  # marks closer together share one place
 
 
-class Mark(NamedTuple):
+class PlotMark(NamedTuple):
     """A contender at its place; its number is that of the table beside. Whiskers are the ends of intervals."""
 
     number: int
@@ -103,7 +103,7 @@ def line(points: Sequence[tuple[float, float]], x: Axis, y: Axis, kind: str, tip
     return tag("path", {"class": kind, "d": path}, tag("title", {}, tip))
 
 
-def marks(given: Sequence[Mark], x: Axis, y: Axis) -> Iterator[Html]:
+def marks(given: Sequence[PlotMark], x: Axis, y: Axis) -> Iterator[Html]:
     """Whiskers, dots and their numbers; dots that lie together share one label."""
     for each in given:
         here, there = x.scale(each.x), y.scale(each.y)
@@ -125,8 +125,8 @@ def marks(given: Sequence[Mark], x: Axis, y: Axis) -> Iterator[Html]:
         yield _text(at, max(TOP + 12, top - 5), label, "label", "start" if fits else "end")
 
 
-def _together(given: Sequence[Mark], x: Axis, y: Axis) -> list[list[Mark]]:
-    groups: list[list[Mark]] = []
+def _together(given: Sequence[PlotMark], x: Axis, y: Axis) -> list[list[PlotMark]]:
+    groups: list[list[PlotMark]] = []
     for each in given:
         here, there = x.scale(each.x), y.scale(each.y)
         near = (g for g in groups if any(math.hypot(x.scale(o.x) - here, y.scale(o.y) - there) < NEAR for o in g))

@@ -16,7 +16,7 @@ from unspool.recipes.methods import claim_of, refuse_files
 
 from ..contender import PLAIN
 from ..journal import Journal
-from ..parallel import Row
+from ..parallel import ParallelRow
 from ..standing import Standing, by_contender, standings
 
 PARALLEL = "parallel*.json"
@@ -26,7 +26,7 @@ ADVICE = "move it away, or measure again with --fresh"
 
 
 @dataclass(frozen=True)
-class Run:
+class MeasuredRun:
     """One journal: how it was measured, its rows, and the standings."""
 
     path: Path
@@ -94,18 +94,18 @@ class Run:
 
 
 @dataclass(frozen=True)
-class Found:
+class FoundJournals:
     """What the folders hold: runs, rows of the parallel benchmark, and files that are something else."""
 
-    runs: Sequence[Run]
-    parallel: Sequence[tuple[Path, Sequence[Row]]]
+    runs: Sequence[MeasuredRun]
+    parallel: Sequence[tuple[Path, Sequence[ParallelRow]]]
     skipped: Sequence[Path]
 
 
-def found(folders: Iterable[Path]) -> Found:
+def found(folders: Iterable[Path]) -> FoundJournals:
     """The journals (*.jsonl) of folders, suite by suite; a journal may also be named itself."""
-    runs: list[Run] = []
-    parallel: list[tuple[Path, Sequence[Row]]] = []
+    runs: list[MeasuredRun] = []
+    parallel: list[tuple[Path, Sequence[ParallelRow]]] = []
     skipped: list[Path] = []
     for folder in folders:
         if not folder.exists():
@@ -125,14 +125,14 @@ def found(folders: Iterable[Path]) -> Found:
     if not runs and not parallel:
         names = ", ".join(map(str, skipped))
         raise BadRequest(f"{names} holds no measurements of `unspool bench`; make some with: unspool bench spec")
-    return Found(runs, parallel, skipped)
+    return FoundJournals(runs, parallel, skipped)
 
 
-def _place(run: Run) -> int:
+def _place(run: MeasuredRun) -> int:
     return SUITES.index(run.suite) if run.suite in SUITES else len(SUITES)
 
 
-def _run(path: Path) -> Run | None:
+def _run(path: Path) -> MeasuredRun | None:
     """The run of a file; None if its first line is that of another kind of file."""
     # What stands behind the last line break was cut off, or is being written just now; the file is left as it is.
     lines = path.read_bytes().split(b"\n")[:-1]
@@ -149,7 +149,7 @@ def _run(path: Path) -> Run | None:
             journal.add((case, contender, repeat), row)
         told = journal.about.get("cost")
         cost = Cost(tuple(told["rows"]), tuple(told["seconds"])) if told else None
-        return Run(path, journal, standings(journal), cost)
+        return MeasuredRun(path, journal, standings(journal), cost)
     except ZeroDivisionError:
         raise BadRequest(f"{path} has cases in which plain decoding wrote nothing or took no time; {ADVICE}") from None
     except (ValueError, KeyError, TypeError, AttributeError, BadRequest) as error:
@@ -166,10 +166,10 @@ def _line(path: Path, at: int, line: bytes) -> dict[str, Any]:
     return told
 
 
-def _rows(path: Path) -> list[Row]:
+def _rows(path: Path) -> list[ParallelRow]:
     """The rows of a result of the parallel benchmark; none if it is another kind of file."""
     try:
         told = json.loads(path.read_bytes())
-        return [Row(**row) for row in (told.get("rows", []) if isinstance(told, dict) else told)]
+        return [ParallelRow(**row) for row in (told.get("rows", []) if isinstance(told, dict) else told)]
     except (ValueError, TypeError) as error:
         raise BadRequest(f"{path} has no rows of `unspool bench parallel --json` ({error!r}); move it away") from None

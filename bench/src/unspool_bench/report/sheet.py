@@ -17,7 +17,7 @@ Value = str | float | int | None
 
 
 @dataclass(frozen=True)
-class Cell:
+class SheetCell:
     """What is shown, what it is sorted by, a line below it, and what a reader who points at it is told."""
 
     shown: str
@@ -28,7 +28,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Column:
+class SheetColumn:
     """A head, and what it means for those who ask."""
 
     head: str
@@ -42,8 +42,8 @@ class Sheet:
 
     name: str  # of its CSV file
     caption: str
-    columns: Sequence[Column]
-    rows: Sequence[Sequence[Cell]]
+    columns: Sequence[SheetColumn]
+    rows: Sequence[Sequence[SheetCell]]
     csv_heads: Sequence[str] = ()
     csv_rows: Sequence[Sequence[Value]] = field(default=())
 
@@ -69,26 +69,26 @@ class Sheet:
         return text.getvalue()
 
 
-def number(value: float | None, form: str = ".2f", tip: str = "", look: str = "") -> Cell:
+def number(value: float | None, form: str = ".2f", tip: str = "", look: str = "") -> SheetCell:
     """A figure, or a dash where there is none."""
     if value is None or math.isnan(value):
-        return Cell(NONE, None, tip=tip, look=look)
-    return Cell("∞" if math.isinf(value) else f"{value:{form}}", value, tip=tip, look=look)
+        return SheetCell(NONE, None, tip=tip, look=look)
+    return SheetCell("∞" if math.isinf(value) else f"{value:{form}}", value, tip=tip, look=look)
 
 
-def word(text: str, look: str = "") -> Cell:
+def word(text: str, look: str = "") -> SheetCell:
     """A name or a remark."""
-    return Cell(text, text, look=look)
+    return SheetCell(text, text, look=look)
 
 
-def _head(column: Column) -> Html:
+def _head(column: SheetColumn) -> Html:
     look = {"scope": "col", "class": column.look or None, "title": column.tip or None}
     if column.look == "bar":
         return tag("th", look, column.head)
     return tag("th", look | {"aria-sort": "none"}, tag("button", {"type": "button", "class": "sort"}, column.head))
 
 
-def _cell(cell: Cell, column: Column) -> Html:
+def _cell(cell: SheetCell, column: SheetColumn) -> Html:
     look = " ".join(filter(None, (column.look, cell.look)))
     about = {"class": look or None, "title": cell.tip or None, "data-value": _sorted_by(cell.value)}
     inside = [cell.shown, tag("small", {}, cell.below)] if cell.below else [cell.shown]

@@ -9,25 +9,25 @@ from typing import Any, NamedTuple
 from unspool.core.cost import Cost
 
 from ..contender import PLAIN
-from ..parallel import Row
-from ..standing import Interval, Standing
-from .runs import WHOLE, Run
-from .sheet import NONE, Cell, Column, Sheet, Value, number, word
+from ..parallel import ParallelRow
+from ..standing import ConfidenceInterval, Standing
+from .runs import WHOLE, MeasuredRun
+from .sheet import NONE, Sheet, SheetCell, SheetColumn, Value, number, word
 from .spent import PARTS, spent
 from .strips import strip
 
 # Where a shade ends. Above and below 1 alike: twice as fast is as far from 1 as half as fast.
 SHADES = (1.03, 1.15, 1.35, 1.7, 2.2, 3.0)
-METHOD = Column("method", look="name")
+METHOD = SheetColumn("method", look="name")
 
 
-def speed_ups(run: Run, name: str) -> Sheet:
+def speed_ups(run: MeasuredRun, name: str) -> Sheet:
     """The heat map: speed-up by method and family, with its interval."""
     heads = ["contender", "family", "cases", "tokens", "seconds", "speed_up", "speed_up_low", "speed_up_high"]
     return Sheet(
         name,
         f"Speed-up over plain decoding, {run.suite}",
-        [METHOD, *(Column(family, look="number") for family in run.families)],
+        [METHOD, *(SheetColumn(family, look="number") for family in run.families)],
         [
             [word(contender), *(_heat(own.get(family)) for family in run.families)]
             for contender, own in run.table.items()
@@ -45,33 +45,33 @@ def shade(speed_up: float) -> str:
     return "s0" if step == 0 else f"{'u' if speed_up > 1 else 'd'}{step}"
 
 
-def _heat(standing: Standing | None) -> Cell:
+def _heat(standing: Standing | None) -> SheetCell:
     if standing is None:
-        return Cell(NONE, None, tip="not measured on all cases")
+        return SheetCell(NONE, None, tip="not measured on all cases")
     found = standing.speed_up
     if standing.contender == PLAIN:
-        return Cell(f"{found.value:.2f}×", found.value, tip="what the others are held against", look="unsure")
+        return SheetCell(f"{found.value:.2f}×", found.value, tip="what the others are held against", look="unsure")
     if math.isnan(found.low):
-        return Cell(
+        return SheetCell(
             f"{found.value:.2f}×", found.value, "1 case", "one case gives no interval", shade(found.value) + " unsure"
         )
     unsure = found.low <= 1 <= found.high
     tip = f"95 % interval {found.low:.3f} to {found.high:.3f}, over {standing.cases} cases"
     tip += "; it holds 1, so no difference is shown" if unsure else ""
-    return Cell(f"{found.value:.2f}×", found.value, ranged(found), tip, shade(found.value) + " unsure" * unsure)
+    return SheetCell(f"{found.value:.2f}×", found.value, ranged(found), tip, shade(found.value) + " unsure" * unsure)
 
 
-def ranged(found: Interval, form: str = ".2f") -> str:
+def ranged(found: ConfidenceInterval, form: str = ".2f") -> str:
     """An interval's ends."""
     return "" if math.isnan(found.low) else f"{found.low:{form}}–{found.high:{form}}"
 
 
-def grid(run: Run, name: str, caption: str, figure: Callable[[Standing], float | None], form: str) -> Sheet:
+def grid(run: MeasuredRun, name: str, caption: str, figure: Callable[[Standing], float | None], form: str) -> Sheet:
     """One figure by method and family."""
     return Sheet(
         name,
         f"{caption}, {run.suite}",
-        [METHOD, *(Column(family, look="number") for family in run.families)],
+        [METHOD, *(SheetColumn(family, look="number") for family in run.families)],
         [
             [word(contender), *(number(figure(own[f]) if f in own else None, form) for f in run.families)]
             for contender, own in run.table.items()
@@ -79,19 +79,19 @@ def grid(run: Run, name: str, caption: str, figure: Callable[[Standing], float |
     )
 
 
-def latencies(run: Run, name: str, chosen: Sequence[Standing], what: str) -> Sheet:
+def latencies(run: MeasuredRun, name: str, chosen: Sequence[Standing], what: str) -> Sheet:
     """What a user waits for, and how drafts fared; names as vLLM has them."""
     several = len({each.family for each in chosen}) > 1
     columns = (
         METHOD,
-        *([Column("family")] if several else []),
-        Column("texts", look="number"),
-        Column("tokens/s", "tokens of all texts over the wall time of all, prompts included", "number"),
-        Column("TTFT ms", "time to first token, mean", "number"),
-        Column("TPOT ms", "time per output token after the first, mean", "number"),
-        Column("mean length", "mean acceptance length: 1 + accepted tokens per round", "number"),
-        Column("accepted", "draft acceptance rate: accepted over drafted tokens", "number"),
-        Column("same text", "texts that are plain decoding's, token for token", "number"),
+        *([SheetColumn("family")] if several else []),
+        SheetColumn("texts", look="number"),
+        SheetColumn("tokens/s", "tokens of all texts over the wall time of all, prompts included", "number"),
+        SheetColumn("TTFT ms", "time to first token, mean", "number"),
+        SheetColumn("TPOT ms", "time per output token after the first, mean", "number"),
+        SheetColumn("mean length", "mean acceptance length: 1 + accepted tokens per round", "number"),
+        SheetColumn("accepted", "draft acceptance rate: accepted over drafted tokens", "number"),
+        SheetColumn("same text", "texts that are plain decoding's, token for token", "number"),
     )
     heads = ["contender", "family", "texts", "tokens_per_second", "time_to_first_token", "time_per_output_token"]
     heads += ["mean_acceptance_length", "draft_acceptance_rate", "same", "tokens", "forwards", "tokens_per_forward"]
@@ -105,7 +105,7 @@ def latencies(run: Run, name: str, chosen: Sequence[Standing], what: str) -> She
     )
 
 
-def _latency(s: Standing, several: bool) -> list[Cell]:
+def _latency(s: Standing, several: bool) -> list[SheetCell]:
     return [
         word(s.contender),
         *([word(s.family)] if several else []),
@@ -115,7 +115,7 @@ def _latency(s: Standing, several: bool) -> list[Cell]:
         number(_milliseconds(s.time_per_output_token), ".2f"),
         number(s.mean_acceptance_length),
         number(s.draft_acceptance_rate, ".1%"),
-        Cell(NONE, None) if s.same is None else Cell(f"{s.same} of {s.texts}", s.same / s.texts),
+        SheetCell(NONE, None) if s.same is None else SheetCell(f"{s.same} of {s.texts}", s.same / s.texts),
     ]
 
 
@@ -129,7 +129,7 @@ def _milliseconds(seconds: float | None) -> float | None:
     return None if seconds is None else 1e3 * seconds
 
 
-def splits(run: Run, name: str) -> Sheet:
+def splits(run: MeasuredRun, name: str) -> Sheet:
     """Where the time of a token goes, as numbers and as a bar; bars share one scale."""
     found = {contender: each for contender, rows in run.rows.items() if (each := spent(rows)) is not None}
     most = max((each.whole for each in found.values()), default=1.0)
@@ -138,14 +138,14 @@ def splits(run: Run, name: str) -> Sheet:
         f"Milliseconds per token by what they were spent on, {run.suite}",
         [
             METHOD,
-            Column("", look="bar"),
-            *(Column(part, tip, "number") for part, tip in PARTS.items()),
-            Column("ms per token", "wall time over tokens, prompts included", "number"),
+            SheetColumn("", look="bar"),
+            *(SheetColumn(part, tip, "number") for part, tip in PARTS.items()),
+            SheetColumn("ms per token", "wall time over tokens, prompts included", "number"),
         ],
         [
             [
                 word(contender),
-                Cell(strip(each, most), None),
+                SheetCell(strip(each, most), None),
                 *(number(None if each.parts is None else 1e3 * each.parts[part]) for part in PARTS),
                 number(1e3 * each.whole),
             ]
@@ -165,9 +165,9 @@ def costs(price: Cost, name: str) -> Sheet:
         name,
         "Cost of a forward over n rows",
         [
-            Column("rows", look="number"),
-            Column("t(n) ms", look="number"),
-            Column("t(n) / t(1)", "tokens that a round of n rows must write to break even", "number"),
+            SheetColumn("rows", look="number"),
+            SheetColumn("t(n) ms", look="number"),
+            SheetColumn("t(n) / t(1)", "tokens that a round of n rows must write to break even", "number"),
         ],
         [[number(n, "d"), number(1e3 * price(n), ".3f"), number(price.break_even(n))] for n in price.rows],
         ["rows", "seconds", "break_even_tokens"],
@@ -175,13 +175,13 @@ def costs(price: Cost, name: str) -> Sheet:
     )
 
 
-def rights(run: Run, name: str) -> Sheet:
+def rights(run: MeasuredRun, name: str) -> Sheet:
     """Shares of right answers with Wilson's intervals."""
     heads = ["contender", "family", "right", "right_low", "right_high"]
     return Sheet(
         name,
         f"Right answers, with Wilson's 95 % intervals, {run.suite}",
-        [METHOD, *(Column(family, look="number") for family in run.families)],
+        [METHOD, *(SheetColumn(family, look="number") for family in run.families)],
         [
             [word(contender), *(_right(own.get(family)) for family in run.families)]
             for contender, own in run.table.items()
@@ -191,12 +191,12 @@ def rights(run: Run, name: str) -> Sheet:
     )
 
 
-def _right(standing: Standing | None) -> Cell:
+def _right(standing: Standing | None) -> SheetCell:
     if standing is None or standing.right is None:
-        return Cell(NONE, None)
+        return SheetCell(NONE, None)
     found = standing.right
     tip = f"Wilson's 95 % interval {found.low:.1%} to {found.high:.1%}"
-    return Cell(f"{found.value:.1%}", found.value, f"{100 * found.low:.0f}–{found.high:.0%}", tip)
+    return SheetCell(f"{found.value:.1%}", found.value, f"{100 * found.low:.0f}–{found.high:.0%}", tip)
 
 
 class Parting(NamedTuple):
@@ -214,7 +214,7 @@ SHOWN = 20  # divergences on the page; the CSV has all
 TIE, BUG, CLAIMLESS = "near tie", "BUG", "approximate"
 
 
-def partings(run: Run) -> list[Parting]:
+def partings(run: MeasuredRun) -> list[Parting]:
     """All first divergences: bugs first, then near ties, then those of methods that claim no such text."""
     parted = []
     for (case, contender, repeat), row in run.journal.items():
@@ -225,22 +225,22 @@ def partings(run: Run) -> list[Parting]:
     return sorted(parted, key=lambda each: order.index(each.verdict))
 
 
-def divergences(run: Run, name: str, parted: Sequence[Parting]) -> Sheet:
+def divergences(run: MeasuredRun, name: str, parted: Sequence[Parting]) -> Sheet:
     """Where texts part from plain decoding's, and the verdict."""
     columns = (
         METHOD,
-        Column("verdict", "near tie: rounding explains it; BUG: it does not, and the method claims this text"),
-        Column("case"),
-        Column("position", "of the first token that differs", "number"),
-        Column("token", "the method's, by number", "number"),
-        Column("plain's", "plain decoding's, by number", "number"),
-        Column("gap", "how far apart the two tokens' logits are; ∞ if one text ended there", "number"),
-        Column("noise", "the largest difference between ways to compute them", "number"),
+        SheetColumn("verdict", "near tie: rounding explains it; BUG: it does not, and the method claims this text"),
+        SheetColumn("case"),
+        SheetColumn("position", "of the first token that differs", "number"),
+        SheetColumn("token", "the method's, by number", "number"),
+        SheetColumn("plain's", "plain decoding's, by number", "number"),
+        SheetColumn("gap", "how far apart the two tokens' logits are; ∞ if one text ended there", "number"),
+        SheetColumn("noise", "the largest difference between ways to compute them", "number"),
     )
     rows = [
         [
             word(each.contender),
-            Cell(each.verdict, each.verdict, look="bug" if each.verdict == BUG else ""),
+            SheetCell(each.verdict, each.verdict, look="bug" if each.verdict == BUG else ""),
             word(each.case),
             number(each.found["position"], "d"),
             number(each.found["ours"], "d"),
@@ -259,10 +259,10 @@ def divergences(run: Run, name: str, parted: Sequence[Parting]) -> Sheet:
     return Sheet(name, f"First divergences from plain decoding, {run.suite}", columns, rows, heads, told)
 
 
-def parallels(rows: Sequence[Row], name: str) -> Sheet:
+def parallels(rows: Sequence[ParallelRow], name: str) -> Sheet:
     """The rows of the parallel benchmark."""
     heads = ("task", "n", "model", "tokens per forward", "accuracy", "± ", "ideal")
-    columns = [Column(head, look="" if head in ("task", "model") else "number") for head in heads]
+    columns = [SheetColumn(head, look="" if head in ("task", "model") else "number") for head in heads]
     return Sheet(
         name,
         "Accuracy over tokens per forward, list tasks",
@@ -280,6 +280,6 @@ def parallels(rows: Sequence[Row], name: str) -> Sheet:
     )  # fmt: skip
 
 
-def by_family(run: Run) -> list[Standing]:
+def by_family(run: MeasuredRun) -> list[Standing]:
     """The standings of single families, where there are several."""
     return [each for each in run.standings if each.family != WHOLE] if WHOLE in run.families else []

@@ -3,7 +3,8 @@
 loss = causal · NTP on the clean stream + Σ w · CE at the masks + β · Σ w · H at the masks that are right, β > 0 late.
 
 Two forms, one after the other. First every weight is free. Then the change so far is cut to the size it will have on
-disk (delta.py), and its factors are trained on, so that nothing is lost at the end but the rounding to int8.
+disk (delta_compression.py), and its factors are trained on, so that nothing is lost at the end but what rounding to
+int8 takes.
 
 Claim: HEURISTIC; decoding by confidence with the adapted weights is approximate, and `evaluate.py` measures by how
 much. Papers: complementary masks and a shared clean stream as in Fast-dLLM v2 (arXiv 2509.26328), the kept next-token
@@ -30,14 +31,14 @@ from torch import Tensor
 from unspool.core.errors import BadRequest
 
 from .command import BASE, TrainingSettings, command, device_of, setting
-from .corpus import Corpus
-from .delta import Delta, lost, write_delta
-from .feed import Feed
-from .figures import Passed, exam, marks
-from .network import Frozen, Network
+from .delta_compression import Delta, lost, write_delta
+from .feed import BatchFeed
+from .noisy_rows import NoisyBatch, Recipe
 from .objective import Objective, Readouts
-from .packing import Batch, Recipe
+from .token_corpus import TokenCorpus
 from .trained import CHECKPOINT, Trained, begun, keep
+from .training_figures import StepSums, exam, marks
+from .training_network import Frozen, TrainingNetwork
 
 DELTA = "delta.safetensors"
 _RESERVE = 12.0  # seconds for the export and the last validation, on a GPU
@@ -46,7 +47,7 @@ _RISE = 0.1  # share of the time over which certainty comes in
 
 
 @dataclass(frozen=True)
-class Settings(TrainingSettings):
+class AdaptSettings(TrainingSettings):
     """What to adapt, on what, for how long."""
 
     init: str = setting("", "A delta or a checkpoint to go on from: a file or its folder.")
@@ -88,10 +89,10 @@ class Settings(TrainingSettings):
         )
 
 
-class Run:
+class AdaptRun:
     """One adaptation: the network, its objective, its log and its clock."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: AdaptSettings) -> None:
         self.settings, self.began, self.interrupts = settings, time.monotonic(), Interrupts()
         self.recipe, self.device = settings.recipe(), device_of(settings.device)
         self.on_gpu = self.device.startswith("cuda")
@@ -104,7 +105,7 @@ class Run:
         """Make the network and the objective, compiled or not."""
         dtype = torch.bfloat16 if self.on_gpu else torch.float32
         recipe = self.recipe
-        self.network = Network(self.frozen, dtype, recipe.rows, recipe.width, recipe.mask, compiled)
+        self.network = TrainingNetwork(self.frozen, dtype, recipe.rows, recipe.width, recipe.mask, compiled)
         self.objective = Objective(self.network.head, recipe.mask, compiled)
 
     def elapsed(self) -> float:
@@ -121,7 +122,7 @@ class Run:
         )
         print(" ".join(shown), flush=True)
 
-    def forward(self, weights: Mapping[str, Tensor], batch: Batch, certainty: float) -> tuple[Tensor, Readouts]:
+    def forward(self, weights: Mapping[str, Tensor], batch: NoisyBatch, certainty: float) -> tuple[Tensor, Readouts]:
         """The loss of a batch and what was found at its read-outs."""
         sure = np.where((batch.block > 0) & batch.real, batch.weight * np.float32(certainty), np.float32(0.0))
         read, target, weight, force = (
@@ -130,22 +131,22 @@ class Run:
         states = self.network.hidden(weights, batch).index_select(0, read)
         return self.objective(states, target, weight, force)
 
-    def validate(self, weights: Mapping[str, Tensor], batches: list[Batch]) -> dict[str, dict[str, float]]:
+    def validate(self, weights: Mapping[str, Tensor], batches: list[NoisyBatch]) -> dict[str, dict[str, float]]:
         """The marks of these weights."""
         with torch.no_grad():
             return marks(batches, [self.forward(weights, batch, 0.0)[1] for batch in batches])
 
 
-def adapt(settings: Settings) -> dict[str, Any]:
+def adapt(settings: AdaptSettings) -> dict[str, Any]:
     """Run an adaptation and return its last figures; Ctrl-C and a time-out leave an export."""
     if not settings.corpus:
         raise BadRequest("no corpus was given; name .npz files or a folder of them with --corpus.")
     sources = [Path(part) for part in settings.corpus.split(",")]
-    run = Run(settings)
+    run = AdaptRun(settings)
     early = replace(run.recipe, blocks=(4, 8), shares=(0.8, 0.2))  # from a causal model, small blocks first
     recipes = [run.recipe] if settings.init else [early, run.recipe]
-    with Feed(sources, recipes, settings.greedy, settings.held, settings.seed, settings.workers) as feed:
-        asked = Corpus.read([settings.exam]) if settings.exam else Corpus.read(sources)
+    with BatchFeed(sources, recipes, settings.greedy, settings.held, settings.seed, settings.workers) as feed:
+        asked = TokenCorpus.read([settings.exam]) if settings.exam else TokenCorpus.read(sources)
         among = asked.split(1.0 if settings.exam else settings.held)[1]
         held = exam(asked, among, settings.validation, run.recipe)
         start: Mapping[str, Tensor] = {**run.frozen.base, "mask": run.frozen.embedding.mean(0)}
@@ -157,7 +158,7 @@ def adapt(settings: Settings) -> dict[str, Any]:
     return _export(run, trained, held, steps)
 
 
-def _settle(run: Run, trained: Trained, batch: Batch) -> None:
+def _settle(run: AdaptRun, trained: Trained, batch: NoisyBatch) -> None:
     """Compute one gradient and throw it away; where compiling fails, go on without."""
     try:
         run.forward(trained.weights(), batch, 1.0)[0].backward()  # type: ignore[no-untyped-call]
@@ -204,14 +205,14 @@ def _optimiser(trained: Trained, fused: bool) -> torch.optim.Optimizer:
     return torch.optim.AdamW(trained.parameters(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.0, fused=fused)
 
 
-def _loop(run: Run, trained: Trained, feed: Feed, held: list[Batch]) -> int:
+def _loop(run: AdaptRun, trained: Trained, feed: BatchFeed, held: list[NoisyBatch]) -> int:
     """Train until the time is up; return the number of steps."""
     settings, began = run.settings, run.elapsed()
     ends = max(settings.minutes * 60 - (_RESERVE if run.on_gpu else 0.0), began + 1.0)
     optimiser = _optimiser(trained, run.on_gpu)
     step = formed = 0  # steps, and steps in this form
     turned = validated = 0.0
-    passed = Passed(run.elapsed())
+    passed = StepSums(run.elapsed())
     while not run.interrupts.stopped:
         done = (run.elapsed() - began) / (ends - began)
         done = max(done, step / settings.steps) if settings.steps else done
@@ -244,16 +245,16 @@ def _loop(run: Run, trained: Trained, feed: Feed, held: list[Batch]) -> int:
             run.say("step", step=step, done=done, lr=lr, beta=beta, norm=float(norm), **figures)
             if not math.isfinite(figures["causal"] + figures["block"]):
                 raise FloatingPointError(f"the loss is no number at step {step}; lower --lr.")
-            passed = Passed(run.elapsed())
+            passed = StepSums(run.elapsed())
         if done - validated >= 0.2:
             validated = done
             run.say("validation", done=done, figures=run.validate(trained.plain(), held))
             keep(trained.plain(), run.out / CHECKPOINT)
-            passed = Passed(run.elapsed())
+            passed = StepSums(run.elapsed())
     return step
 
 
-def _fold(run: Run, trained: Trained) -> None:
+def _fold(run: AdaptRun, trained: Trained) -> None:
     """Cut the change to its final size, write it, and train its factors from here on."""
     began, base = run.elapsed(), run.frozen.base
     with torch.no_grad():
@@ -264,7 +265,7 @@ def _fold(run: Run, trained: Trained) -> None:
     run.say("fold", took=run.elapsed() - began, lost=shares, ranks=_ranks(delta))
 
 
-def _export(run: Run, trained: Trained, held: list[Batch], steps: int) -> dict[str, Any]:
+def _export(run: AdaptRun, trained: Trained, held: list[NoisyBatch], steps: int) -> dict[str, Any]:
     """Write the change and validate what was written."""
     base, path = run.frozen.base, run.out / DELTA
     with torch.no_grad():
@@ -294,4 +295,4 @@ def base_name(model: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(command(Settings, "Adapt a causal model to block diffusion.", adapt))
+    sys.exit(command(AdaptSettings, "Adapt a causal model to block diffusion.", adapt))

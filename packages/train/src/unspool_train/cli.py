@@ -17,14 +17,14 @@ def _module(name: str) -> Any:
 class _Command(click.Command):
     """A command whose options are the settings of a module of `unspool_train`, imported when it is used."""
 
-    def __init__(self, name: str, module: str, function: str, short_help: str, help: str) -> None:
-        self.module, self.function = module, function
+    def __init__(self, name: str, module: str, function: str, settings: str, short_help: str, help: str) -> None:
+        self.module, self.function, self.settings = module, function, settings
         super().__init__(name, callback=self._run, short_help=short_help, help=help)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
         """One option per setting."""
         if not self.params:
-            for own in fields(_module(self.module).Settings):
+            for own in fields(getattr(_module(self.module), self.settings)):
                 flag = "--" + own.name.replace("_", "-")
                 asks: dict[str, Any] = {"default": own.default, "help": own.metadata["help"]}
                 kind = {"is_flag": True} if isinstance(own.default, bool) else {"type": type(own.default)}
@@ -40,7 +40,7 @@ class _Command(click.Command):
     def _run(self, **given: Any) -> int:
         module = _module(self.module)
         run: Callable[[Any], object] = getattr(module, self.function)
-        run(module.Settings(**given))
+        run(getattr(module, self.settings)(**given))
         return 0
 
 
@@ -66,6 +66,7 @@ train.add_command(
         "adapt",
         "adapt",
         "adapt",
+        "AdaptSettings",
         "Adapt a causal model to block diffusion.",
         "Adapt a causal model to block diffusion and write the change, compressed, to OUT/delta.safetensors. "
         "Every weight is trained first; then the change is cut to its final size and trained on in that form. "
@@ -75,8 +76,9 @@ train.add_command(
 train.add_command(
     _Command(
         "drafter",
-        "drafter.training",
+        "drafter.drafter_training",
         "drafter",
+        "DrafterSettings",
         "Train a drafter that reads a model's hidden states.",
         "Train a drafter on a model's own words and write it as a folder in the form of speculators, for --draft and "
         "for other engines. Acceptance on held-out texts is printed, depth by depth. Ctrl-C ends training and leaves a "
@@ -88,6 +90,7 @@ train.add_command(
         "evaluate",
         "evaluate",
         "evaluate",
+        "EvaluateSettings",
         "Measure adapted weights by decoding prompts.",
         "Decode prompts one token per forward and by threshold, and print tokens per forward, the likelihood per "
         "token under the model before adaptation, exact matches with one per forward, and repetition.",
@@ -96,8 +99,9 @@ train.add_command(
 train.add_command(
     _Command(
         "filler",
-        "filler.training",
+        "filler.filler_training",
         "filler",
+        "FillerSettings",
         "Train a small model that fills holes or gaps, from nothing.",
         "Train a small model on lines of text and write it as a folder that loads: one that fills holes, that says "
         "what goes between two tokens (POINTER, for the method insert), that corrects whole texts (AR2Diff, for "
@@ -110,6 +114,7 @@ train.add_command(
         "filter",
         "filter",
         "learn",
+        "FilterSettings",
         "Train the filter of the method filtered.",
         "Have a model that fills holes answer prompts one token per look, let an oracle note which guesses were right, "
         "and train a small net to tell them by how sure the model is (Learn2PD). It is written to OUT, for "
@@ -119,8 +124,9 @@ train.add_command(
 train.add_command(
     _Command(
         "heads",
+        "medusa_heads",
         "heads",
-        "heads",
+        "HeadsSettings",
         "Train heads that look ahead, for the method heads.",
         "Train heads that guess the tokens after the next one from a model's last state, and write them to "
         "OUT/heads.safetensors, with how often their guesses are right. Ctrl-C ends training and writes what there is.",
@@ -129,8 +135,9 @@ train.add_command(
 train.add_command(
     _Command(
         "judge",
+        "judge_head",
         "judge",
-        "judge",
+        "JudgeSettings",
         "Train the head that lets drafted tokens stand, for the verifier judged.",
         "Swap tokens of the target's answers to sums for those of its draft model, let it finish, and see whether the "
         "number stays: on these labels a linear head on the target's states learns which drafted tokens do not matter "
@@ -142,6 +149,7 @@ train.add_command(
         "length",
         "length",
         "length",
+        "LengthSettings",
         "Train the head that ends drafts in time, for the method specdecpp.",
         "Let a pair of models answer prompts, note which drafted tokens the target accepts, and train a small head on "
         "the draft model's states that foresees it (SpecDec++). Prints what it is worth on texts it has not seen.",
@@ -152,6 +160,7 @@ train.add_command(
         "speak",
         "speak",
         "speak",
+        "SpeakSettings",
         "Write documents in the model's own words to train on.",
         "Let the model ask itself questions by sampling and answer them greedily, and write the conversations.",
     )

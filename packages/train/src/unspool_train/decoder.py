@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .network import MATRICES, NORMS, Frozen, normed, turned
+from .training_network import MATRICES, NORMS, Frozen, normed, turned
 
 SPAN = 128  # a forward reads the cache up to a multiple of this
 

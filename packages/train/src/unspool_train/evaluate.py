@@ -16,16 +16,16 @@ import torch
 from unspool.core.errors import BadRequest
 
 from .command import ModelSettings, command, device_of, setting
-from .corpus import Corpus
 from .decoder import Decoder, Texts, filled, greedy, judged, led
-from .delta import read_delta
-from .network import Frozen
+from .delta_compression import read_delta
+from .token_corpus import TokenCorpus
+from .training_network import Frozen
 
 ONE = 2.0  # a threshold that nothing exceeds: one token per forward
 
 
 @dataclass(frozen=True)
-class Settings(ModelSettings):
+class EvaluateSettings(ModelSettings):
     """What to measure."""
 
     delta: str = setting("", "The delta: a file or its folder.")
@@ -50,7 +50,7 @@ def read_prompts(source: str, count: int, longest: int = 384) -> list[list[int]]
                 ends = np.cumsum(stored["lens"].astype(np.int64))
                 found = [part.tolist() for part in np.split(stored["toks"].astype(np.int64), ends[:-1])]
                 return [prompt for prompt in found if 32 <= len(prompt) <= longest][:count]
-    corpus = Corpus.read([path])
+    corpus = TokenCorpus.read([path])
     held = corpus.split(0.01)[1]
     documents = (corpus[int(index)] for index in held)
     found = [document.tokens[: document.prompt].tolist() for document in documents]
@@ -63,7 +63,7 @@ def repetition(text: Sequence[int], size: int = 4) -> float:
     return 1 - len(set(grams)) / len(grams) if grams else 0.0
 
 
-def evaluate(settings: Settings) -> list[dict[str, Any]]:
+def evaluate(settings: EvaluateSettings) -> list[dict[str, Any]]:
     """Print a table of all settings and return it."""
     began = time.monotonic()
     device = device_of(settings.device)
@@ -141,4 +141,4 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(command(Settings, "Measure adapted weights by decoding held-out prompts.", evaluate))
+    sys.exit(command(EvaluateSettings, "Measure adapted weights by decoding held-out prompts.", evaluate))

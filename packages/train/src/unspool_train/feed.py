@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from .corpus import Corpus
-from .packing import Batch, Recipe, pack
+from .noisy_rows import NoisyBatch, Recipe, pack
+from .token_corpus import TokenCorpus
 
 if TYPE_CHECKING:
     from multiprocessing.queues import Queue
@@ -22,14 +22,14 @@ if TYPE_CHECKING:
 _PATIENCE = 300.0
 
 
-class Feed:
+class BatchFeed:
     """Batches for ever, by one recipe per stage; `stage` is set by the reader and followed a few batches later."""
 
     def __init__(
         self, sources: Sequence[Path], recipes: Sequence[Recipe], greedy: float, held: float, seed: int, workers: int
     ) -> None:
         context = multiprocessing.get_context("spawn")
-        self.batches: Queue[Batch] = context.Queue(max(2 * workers, 2))
+        self.batches: Queue[NoisyBatch] = context.Queue(max(2 * workers, 2))
         self.stage: Synchronized[int] = context.Value("i", 0)
         self.workers: list[SpawnProcess] = [
             context.Process(
@@ -42,7 +42,7 @@ class Feed:
         for process in self.workers:
             process.start()
 
-    def take(self) -> Batch:
+    def take(self) -> NoisyBatch:
         """Return the next batch."""
         for _ in range(int(_PATIENCE)):
             try:
@@ -52,7 +52,7 @@ class Feed:
                     raise RuntimeError("every packing process has ended; see above for why") from None
         raise RuntimeError(f"no batch was packed in {_PATIENCE:.0f} s; use more workers")
 
-    def __enter__(self) -> Feed:
+    def __enter__(self) -> BatchFeed:
         return self
 
     def __exit__(
@@ -67,7 +67,7 @@ class Feed:
 
 
 def _work(
-    batches: Queue[Batch],
+    batches: Queue[NoisyBatch],
     stage: Synchronized[int],
     sources: list[Path],
     recipes: list[Recipe],
@@ -79,7 +79,7 @@ def _work(
 
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the reader ends us, after it has written what it has
-    corpus = Corpus.read(sources)
+    corpus = TokenCorpus.read(sources)
     rng = np.random.default_rng(seed)
     stream = corpus.stream(rng, corpus.split(held)[0], greedy)
     parent = multiprocessing.parent_process()

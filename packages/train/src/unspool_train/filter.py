@@ -38,7 +38,7 @@ BATCH = 32  # prompts whose texts are written together
 
 
 @dataclass(frozen=True)
-class Settings:
+class FilterSettings:
     """What to learn from, and where to write it."""
 
     model: str = setting("smollm2-diffusion", "A model that fills holes.")
@@ -53,7 +53,7 @@ class Settings:
     device: str = setting("auto", "cpu or cuda; auto takes a GPU if there is one.")
 
 
-class Examples(NamedTuple):
+class FilterExamples(NamedTuple):
     """One row per look: how sure the model was at each place of the block, what was right, and what was a hole."""
 
     sure: Tensor  # [looks, block]
@@ -62,7 +62,7 @@ class Examples(NamedTuple):
 
 
 @dataclass
-class Oracle:
+class OracleFilling:
     """Fill exactly what is right, in blocks of `block` places, and take notes."""
 
     truth: tuple[int, ...]
@@ -89,7 +89,7 @@ class Oracle:
         self.notes.append((sure, [float(i in right) for i in places], [float(i in seen) for i in places]))
 
 
-def examples(model: Infill, prompts: Sequence[tuple[int, ...]], size: int, block: int = 32) -> Examples:
+def examples(model: Infill, prompts: Sequence[tuple[int, ...]], size: int, block: int = 32) -> FilterExamples:
     """What the oracle takes down for these prompts, with answers of `size` tokens."""
     if not prompts:
         raise BadRequest("a filter needs at least one prompt to learn from; none was given")
@@ -97,16 +97,16 @@ def examples(model: Infill, prompts: Sequence[tuple[int, ...]], size: int, block
     slow = Denoise(Confident(math.inf), size, FixedBlocks(block))
     texts = [engine.submit(slow, prompt, Philox(0), greedy, Stop()) for prompt in prompts]
     engine.run()
-    oracles = [Oracle(job.result().tokens, block) for job in texts]
+    oracles = [OracleFilling(job.result().tokens, block) for job in texts]
     told = [engine.submit(o, prompt, Philox(0), greedy, Stop()) for o, prompt in zip(oracles, prompts, strict=True)]
     engine.run()
     for job in told:
         job.result()
     columns = zip(*(note for oracle in oracles for note in oracle.notes), strict=True)
-    return Examples(*(torch.tensor(column) for column in columns))
+    return FilterExamples(*(torch.tensor(column) for column in columns))
 
 
-class Trained(NamedTuple):
+class TrainedFilter(NamedTuple):
     """A filter, its loss on looks it was not trained on, and the share of what it passes there that is wrong."""
 
     filter: Filter
@@ -115,8 +115,8 @@ class Trained(NamedTuple):
 
 
 def train(
-    data: Examples, width: int = 32, steps: int = 2000, rate: float = 3e-3, threshold: float = 0.9, seed: int = 0
-) -> Trained:
+    data: FilterExamples, width: int = 32, steps: int = 2000, rate: float = 3e-3, threshold: float = 0.9, seed: int = 0
+) -> TrainedFilter:
     """Minimise the binary cross-entropy over the holes, all looks in each of `steps` steps of AdamW.
 
     A tenth of the looks is held out. The paper makes 40,000 steps and averages over filled places too, which are right
@@ -131,7 +131,7 @@ def train(
         torch.manual_seed(seed)
         net = Filter(data.sure.shape[1], width)
     optimiser = torch.optim.AdamW(net.parameters(), lr=rate)
-    seen, kept = (Examples(*(part[rows] for part in data)) for rows in (order[held:], order[:held]))
+    seen, kept = (FilterExamples(*(part[rows] for part in data)) for rows in (order[held:], order[:held]))
     for _ in range(steps):
         optimiser.zero_grad()
         _loss(net, seen).backward()  # type: ignore[no-untyped-call]
@@ -139,15 +139,15 @@ def train(
     with torch.no_grad():
         passed = (net(kept.sure).sigmoid() > threshold) & (kept.open > 0)
         wrong = float((passed & (kept.right == 0)).sum()) / max(1, int(passed.sum()))
-        return Trained(net.eval().requires_grad_(False), float(_loss(net, kept)), wrong)
+        return TrainedFilter(net.eval().requires_grad_(False), float(_loss(net, kept)), wrong)
 
 
-def _loss(net: Filter, data: Examples) -> Tensor:
+def _loss(net: Filter, data: FilterExamples) -> Tensor:
     each = torch.nn.functional.binary_cross_entropy_with_logits(net(data.sure), data.right, reduction="none")
     return (each * data.open).sum() / data.open.sum()
 
 
-def learn(settings: Settings) -> Trained:
+def learn(settings: FilterSettings) -> TrainedFilter:
     """Write texts slowly, let the oracle tell what was right, train a filter on that, and save it."""
     if not settings.prompts:
         raise BadRequest("a filter learns from prompts; name a file of them, one a line, with --prompts.")
@@ -160,11 +160,11 @@ def learn(settings: Settings) -> Trained:
     if not isinstance(lm.model, Infill):
         raise BadRequest(f"{settings.model} reads left to right; a filter is for a model that fills holes.")
     prompts = [lm.encode(lm.asked(line)) for line in lines[: settings.count]]
-    told = list[Examples]()
+    told = list[FilterExamples]()
     for first in range(0, len(prompts) or 1, BATCH):
         told.append(examples(lm.model, prompts[first : first + BATCH], settings.answer, settings.block))
         print(f"# {sum(len(each.sure) for each in told):,} looks", flush=True)
-    joined = Examples(*(torch.cat(parts) for parts in zip(*told, strict=True)))
+    joined = FilterExamples(*(torch.cat(parts) for parts in zip(*told, strict=True)))
     found = train(joined, settings.width, settings.steps, seed=settings.seed)
     Path(settings.out).parent.mkdir(parents=True, exist_ok=True)
     found.filter.save(settings.out)
@@ -173,4 +173,4 @@ def learn(settings: Settings) -> Trained:
 
 
 if __name__ == "__main__":
-    sys.exit(command(Settings, "Train the filter of the method filtered.", learn))
+    sys.exit(command(FilterSettings, "Train the filter of the method filtered.", learn))

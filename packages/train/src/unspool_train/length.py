@@ -54,7 +54,7 @@ HELD = 8  # one of so many texts is held out
 
 
 @dataclass(frozen=True)
-class Settings:
+class LengthSettings:
     """For which pair of models, on what, and how."""
 
     model: str = setting(BASE, "The target: a catalogue name, a .gguf file, or a folder of safetensors.")
@@ -71,7 +71,7 @@ class Settings:
     seed: int = setting(1, "The seed of answers and weights.")
 
 
-class Examples(NamedTuple):
+class LengthExamples(NamedTuple):
     """States of a draft model that has read a drafted token, the chances that this is accepted, and reached at all.
 
     `text` numbers the answer that each comes from.
@@ -82,12 +82,12 @@ class Examples(NamedTuple):
     reached: Tensor
     text: Tensor
 
-    def where(self, rows: Tensor) -> Examples:
+    def where(self, rows: Tensor) -> LengthExamples:
         """These tokens alone."""
-        return Examples(*(part[rows] for part in self))
+        return LengthExamples(*(part[rows] for part in self))
 
 
-class Trained(NamedTuple):
+class TrainedLength(NamedTuple):
     """A head, and on texts it has not seen: its loss, that of a constant, and how often its better half is accepted."""
 
     head: AcceptanceHead
@@ -141,7 +141,7 @@ class _Observing(Source):
                 break
 
 
-def observed(lm: LM, prompts: Sequence[str], settings: Settings) -> Examples:
+def observed(lm: LM, prompts: Sequence[str], settings: LengthSettings) -> LengthExamples:
     """What becomes of drafts while a model and its draft model answer these prompts."""
     drafter = Observed(settings.depth)
     asked = Asked(max_tokens=settings.tokens, temperature=settings.temperature, seed=settings.seed)
@@ -150,15 +150,15 @@ def observed(lm: LM, prompts: Sequence[str], settings: Settings) -> Examples:
     return collected(drafter.notes)
 
 
-def collected(notes: Sequence[Note]) -> Examples:
+def collected(notes: Sequence[Note]) -> LengthExamples:
     """Notes as matrices; BadRequest if fewer than two texts have some."""
     if len({text for *_, text in notes}) < 2:
         raise BadRequest("a head needs two answers to learn from and to be judged by; give more prompts or more tokens")
     states, accepted, reached, text = zip(*notes, strict=True)
-    return Examples(torch.stack(states), torch.tensor(accepted), torch.tensor(reached), torch.tensor(text))
+    return LengthExamples(torch.stack(states), torch.tensor(accepted), torch.tensor(reached), torch.tensor(text))
 
 
-def train(data: Examples, settings: Settings) -> Trained:
+def train(data: LengthExamples, settings: LengthSettings) -> TrainedLength:
     """Minimise the weighted cross-entropy by AdamW, all tokens in every step; one text of eight is held out."""
     apart = (data.text - data.text.min()) % HELD == 0
     held, seen = data.where(apart), data.where(~apart)
@@ -179,16 +179,16 @@ def train(data: Examples, settings: Settings) -> Trained:
         surer, less = (float((held.accepted * held.reached)[part].sum() / held.reached[part].sum().clamp_min(1e-9))
                        for part in (upper, ~upper))  # fmt: skip
         loss, constant = (float(_loss(logits, held, weight)) for logits in (said, flat))
-    return Trained(head.requires_grad_(False).eval(), loss, constant, surer, less)
+    return TrainedLength(head.requires_grad_(False).eval(), loss, constant, surer, less)
 
 
-def _loss(logits: Tensor, data: Examples, refusals: float) -> Tensor:
+def _loss(logits: Tensor, data: LengthExamples, refusals: float) -> Tensor:
     yes, no = functional.logsigmoid(logits), functional.logsigmoid(-logits)
     each = data.accepted * yes + refusals * (1 - data.accepted) * no
     return -(each * data.reached).sum() / data.reached.sum()
 
 
-def length(settings: Settings) -> Trained:
+def length(settings: LengthSettings) -> TrainedLength:
     """Observe, train, and write the head with what it is worth."""
     if not settings.draft:
         raise BadRequest("name the draft model that the head is for: unspool train length --draft MODEL")

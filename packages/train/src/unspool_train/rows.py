@@ -10,14 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .corpus import Corpus
+from .token_corpus import TokenCorpus
 
 POOL = 4096  # documents that are sorted by their lengths at a time
 STEP = 32  # widths are multiples of this
 
 
 @dataclass(frozen=True)
-class Batch:
+class PaddedBatch:
     """Documents of similar length, one per row, padded on the right; their lengths and those of their prompts."""
 
     tokens: Tensor
@@ -31,8 +31,8 @@ class Batch:
 
 
 def batches(
-    corpus: Corpus, among: NDArray[np.int64], rng: np.random.Generator, greedy: float, most: int, device: str
-) -> Iterator[Batch]:
+    corpus: TokenCorpus, among: NDArray[np.int64], rng: np.random.Generator, greedy: float, most: int, device: str
+) -> Iterator[PaddedBatch]:
     """Batches of at most so many tokens for ever: documents of similar length together, in a random order of lengths.
 
     A share `greedy` of the documents are greedy answers. Tokens are counted with their padding.
@@ -50,14 +50,14 @@ def batches(
             yield batch_of(corpus, groups[number], device)
 
 
-def batch_of(corpus: Corpus, chosen: list[int], device: str) -> Batch:
+def batch_of(corpus: TokenCorpus, chosen: list[int], device: str) -> PaddedBatch:
     """These documents as rows."""
     documents = [corpus[index] for index in chosen]
     tokens = np.zeros((len(documents), _wide(max(len(one.tokens) for one in documents))), np.int64)
     for row, one in enumerate(documents):
         tokens[row, : len(one.tokens)] = one.tokens
     lengths, prompts = [len(one.tokens) for one in documents], [one.prompt for one in documents]
-    return Batch(*(torch.as_tensor(part).to(device) for part in (tokens, lengths, prompts)))
+    return PaddedBatch(*(torch.as_tensor(part).to(device) for part in (tokens, lengths, prompts)))
 
 
 def _wide(length: int) -> int:

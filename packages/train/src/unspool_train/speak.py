@@ -5,7 +5,7 @@ question and answer are taken from documents that exist. An answer that runs int
 begins. Answers are greedy, or some of them drawn; then every question that is given is answered in both ways, one after
 the other. Questions of like length are answered together, long ones fewer at a time.
 A drafter guesses best what answers to questions of the same sort have taught it: give those that will be asked.
-With a filler, answers are what the model finds good and the filler foresees (lenient.py).
+With a filler, answers are what the model finds good and the filler foresees (lenient_texts.py).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ from unspool.models.address import path
 from unspool.models.weights import open_checkpoint
 
 from .command import ModelSettings, command, device_of, setting
-from .corpus import CLOSED, SAMPLED, Corpus
 from .decoder import Decoder, greedy, sampled
-from .delta import read_delta
-from .lenient import lenient
-from .network import Frozen
+from .delta_compression import read_delta
+from .lenient_texts import lenient
+from .token_corpus import CLOSED, SAMPLED, TokenCorpus
+from .training_network import Frozen
 
 CUT, LOOPED = 2, 4
 END, HOLE = 2, 16  # the tokens that end a text, and that is never written
@@ -40,7 +40,7 @@ _ROOM = 384  # tokens of the shortest texts with their prompts
 
 
 @dataclass(frozen=True)
-class Settings(ModelSettings):
+class SpeakSettings(ModelSettings):
     """How much to write, and where."""
 
     like: str = setting("", "Documents whose conversations show how one opens.")
@@ -87,7 +87,7 @@ class Turn(NamedTuple):
     drawn: list[bool]
 
 
-def frame(corpus: Corpus) -> tuple[list[int], list[int]]:
+def frame(corpus: TokenCorpus) -> tuple[list[int], list[int]]:
     """What all conversations begin with, and what all prompts end with."""
     prompts = [corpus[i].tokens[: corpus[i].prompt].tolist() for i in range(min(len(corpus), _LOOK))]
     return _common(prompts), _common([prompt[::-1] for prompt in prompts])[::-1]
@@ -120,7 +120,7 @@ def unlooped(text: list[int]) -> list[int]:
 class Speaker:
     """The model, with a cache for every number of texts that it answers at a time."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: SpeakSettings) -> None:
         settings.check()
         self.settings, self.frozen = settings, Frozen.open(settings.model, device_of(settings.device))
         self.chance = torch.Generator(self.frozen.embedding.device).manual_seed(settings.seed)
@@ -197,10 +197,10 @@ class Speaker:
 
 
 @torch.no_grad()
-def speak(settings: Settings) -> dict[str, float]:
+def speak(settings: SpeakSettings) -> dict[str, float]:
     """Write documents until the time is up."""
     speaker = Speaker(settings)
-    opening, bridge = frame(Corpus.read([settings.like]))
+    opening, bridge = frame(TokenCorpus.read([settings.like]))
     print(f"# opening {opening}, between question and answer {bridge}", flush=True)
     given = questions(settings, opening, bridge)
     turns = speaker.own_questions(opening, bridge) if given is None else speaker.given_questions(given)
@@ -226,13 +226,13 @@ def speak(settings: Settings) -> dict[str, float]:
     return {"documents": len(written), "tokens": tokens, "seconds": took}
 
 
-def questions(settings: Settings, opening: list[int], bridge: list[int]) -> list[list[int]] | None:
+def questions(settings: SpeakSettings, opening: list[int], bridge: list[int]) -> list[list[int]] | None:
     """The prompts of the file; None if there is no file."""
     if not settings.asked:
         return None
     frame = len(opening) + len(bridge)
     if settings.asked.endswith((".npz", ".npz.gz")):
-        known = Corpus.read([settings.asked])
+        known = TokenCorpus.read([settings.asked])
         found = [known[i].tokens[: known[i].prompt].tolist() for i in range(len(known))]
     else:
         source = Path(settings.model).expanduser()
@@ -254,7 +254,7 @@ def _said(line: str) -> str:
 
 
 def save(file: str, written: Sequence[tuple[list[int], int, int]], drawn: Sequence[bool] = ()) -> None:
-    """Write documents (tokens, length of the prompt, how it ended) in the form that `Corpus` reads.
+    """Write documents (tokens, length of the prompt, how it ended) in the form that `TokenCorpus` reads.
 
     `drawn` says whose answers were drawn, nobody's if it is empty.
     """
@@ -270,4 +270,4 @@ def save(file: str, written: Sequence[tuple[list[int], int, int]], drawn: Sequen
 
 
 if __name__ == "__main__":
-    sys.exit(command(Settings, "Write more documents in the model's own words.", speak))
+    sys.exit(command(SpeakSettings, "Write more documents in the model's own words.", speak))

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from .foresight import CHUNK
-from .network import MATRICES, NORMS, Frozen, layer, normed
+from .chunked_loss import CHUNK
+from .training_network import MATRICES, NORMS, Frozen, layer, normed
 
 Laid: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from torch import Tensor
 
-from .delta import Delta, Factors, factorised, read_delta
-from .network import is_matrix
+from .delta_compression import Delta, Factors, factorised, read_delta
+from .training_network import is_matrix
 
 CHECKPOINT = "weights.checkpoint"
 

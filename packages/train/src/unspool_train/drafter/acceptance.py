@@ -8,10 +8,10 @@ from dataclasses import asdict, dataclass
 import torch
 from torch.nn import functional
 
-from ..corpus import Corpus
-from ..foresight import CHUNK
+from ..chunked_loss import CHUNK
 from ..rows import batch_of
-from .lessons import Pupil, Teaching
+from ..token_corpus import TokenCorpus
+from .target_outputs import Teaching, TrainableDrafter
 
 ROWS = 32  # texts of a batch
 
@@ -41,7 +41,9 @@ class Acceptance:
 
 
 @torch.no_grad()
-def acceptance(pupil: Pupil, teaching: Teaching, corpus: Corpus, documents: Sequence[int]) -> Acceptance:
+def acceptance(
+    pupil: TrainableDrafter, teaching: Teaching, corpus: TokenCorpus, documents: Sequence[int]
+) -> Acceptance:
     """Measure these documents."""
     depth = pupil.depth
     best, overlap, counted = torch.zeros(depth), torch.zeros(depth), torch.zeros(depth)

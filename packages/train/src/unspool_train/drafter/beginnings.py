@@ -14,7 +14,7 @@ from torch import Tensor
 
 from unspool.models.drafters.description import DrafterFile, DrafterSpec, needed, selector_tensors
 
-from ..network import MATRICES, NORMS, Frozen
+from ..training_network import MATRICES, NORMS, Frozen
 
 SMALL = 0.02  # of random numbers to begin with
 SPREAD = ("alone", "add", "cross")  # whose layers read embeddings, and begin as the target's, evenly spread

@@ -20,14 +20,14 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
-from ..corpus import Corpus
-from ..delta import filed
-from ..foresight import Slopes, foreseen
-from ..network import MATRICES, NORMS, is_matrix, layer, normed
+from ..chunked_loss import Slopes, foreseen
+from ..delta_compression import filed
 from ..rows import batch_of
 from ..teacher import Teacher
+from ..token_corpus import TokenCorpus
+from ..training_network import MATRICES, NORMS, is_matrix, layer, normed
 from .acceptance import ROWS, Acceptance
-from .lessons import Lesson, Teaching
+from .target_outputs import TargetOutputs, Teaching
 
 FILE = "delta.safetensors"
 RANK = 32
@@ -102,7 +102,7 @@ class Consistent:
         clean, noisy = normed(x, weights["norm"], shape.norm_eps).chunk(2, 1)
         return clean, noisy
 
-    def begun(self, lesson: Lesson, laid: Laid) -> Tensor:
+    def begun(self, lesson: TargetOutputs, laid: Laid) -> Tensor:
         """The texts with tokens of their openings drawn for all places of blocks."""
         first = int(laid.inside[0]) if len(laid.inside) else 1
         drawn = torch.randint(0, max(first, 1), lesson.tokens.shape, generator=self._dice).to(lesson.tokens.device)
@@ -111,7 +111,7 @@ class Consistent:
         return noisy
 
     @torch.no_grad()
-    def iterated(self, weights: Weights, lesson: Lesson, laid: Laid, noisy: Tensor) -> Iterator[Tensor]:
+    def iterated(self, weights: Weights, lesson: TargetOutputs, laid: Laid, noisy: Tensor) -> Iterator[Tensor]:
         """One Jacobi step after the other: every place of a block takes what the model holds likeliest there."""
         inside = laid.inside
         while True:
@@ -122,13 +122,13 @@ class Consistent:
             noisy[:, inside] = functional.linear(before, self.teacher.head).argmax(-1)
             yield noisy
 
-    def lay(self, lesson: Lesson) -> Laid:
+    def lay(self, lesson: TargetOutputs) -> Laid:
         """Blocks over a batch; where they begin goes on from batch to batch."""
         self._turn = (self._turn + 1) % self.block
         prompt = max(int(lesson.place.min()) if len(lesson.place) else 1, 1)
         return Laid.of(lesson.tokens.shape[1], self.block, prompt + self._turn, lesson.tokens.device)
 
-    def learn(self, lesson: Lesson, decay: float, rule: Slopes) -> list[float]:
+    def learn(self, lesson: TargetOutputs, decay: float, rule: Slopes) -> list[float]:
         """Add the slopes of the distance of laws behind noisy tokens, and behind clean ones; return both."""
         laid = self.lay(lesson)
         noisy = self.begun(lesson, laid)
@@ -150,7 +150,7 @@ class Consistent:
         return [float(own.detach()) for _, own in found]
 
     @torch.no_grad()
-    def measure(self, teaching: Teaching, corpus: Corpus, documents: Sequence[int]) -> Acceptance:
+    def measure(self, teaching: Teaching, corpus: TokenCorpus, documents: Sequence[int]) -> Acceptance:
         """`best[s]`: which share of block tokens is the text's after s + 1 forwards; `length`: tokens per forward.
 
         `overlap` is Σ min of the laws on clean text before and after: what is left of the old model.

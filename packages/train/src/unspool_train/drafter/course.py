@@ -21,25 +21,25 @@ from unspool.models.vocabulary import Vocabulary
 from unspool.runtime.network.attention import without_plans
 
 from ..adapt import rate
-from ..corpus import Corpus
-from ..foresight import LOSSES, Slopes
-from ..network import Frozen
+from ..chunked_loss import LOSSES, Slopes
 from ..rows import batches
 from ..teacher import Teacher
+from ..token_corpus import TokenCorpus
+from ..training_network import Frozen
 from .acceptance import acceptance
 from .beginnings import begun
 from .consistency import Consistent
+from .drafter_training import learner as learner_of
 from .export import DELTA, LLAMA, export, export_model
-from .kinds import Asked, Kind
-from .lessons import Lesson, Pupil, Teaching, draft_vocabulary
-from .training import learner as learner_of
+from .kinds import Asked, DrafterKind
+from .target_outputs import TargetOutputs, Teaching, TrainableDrafter, draft_vocabulary
 
 DECAY, LR = 0.8, 1e-3
 WARMUP = 20  # steps: there are few
 
 
 @dataclass(frozen=True)
-class Reading:
+class TargetReading:
     """A batch as the target has read it: tokens, states by their numbers, and the places whose next one is answered."""
 
     tokens: Tensor
@@ -55,7 +55,7 @@ class Course:
     def __init__(
         self,
         frozen: Frozen,
-        corpus: Corpus,
+        corpus: TokenCorpus,
         numbers: Sequence[int],
         most: int = 16_384,
         count: int = 160,
@@ -72,22 +72,22 @@ class Course:
         self.ids = None if ids is None else ids.to(device)
         stream = batches(corpus, self.among, np.random.default_rng(seed), 0.5, most, device)
         kept = (*numbers, frozen.shape.layers)
-        self.readings: list[Reading] = []
+        self.readings: list[TargetReading] = []
         for _ in range(count):
             batch = next(stream)
             noted = self.teacher.noted(batch.tokens, kept)
-            self.readings.append(Reading(batch.tokens, noted, *batch.answers().unbind(1)))
+            self.readings.append(TargetReading(batch.tokens, noted, *batch.answers().unbind(1)))
         self.tokens = sum(reading.tokens.numel() for reading in self.readings)
 
-    def lesson(self, number: int, states: Sequence[int], ids: Tensor | None) -> Lesson:
+    def lesson(self, number: int, states: Sequence[int], ids: Tensor | None) -> TargetOutputs:
         """What is taught of a batch, from the states that a drafter reads, for the tokens that it guesses."""
         reading = self.readings[number % len(self.readings)]
         last = reading.noted[self.frozen.shape.layers][reading.row, reading.place]
         side = torch.cat([reading.noted[n] for n in states], -1) if states else last[:0]
-        return Lesson(reading.tokens, side, last, reading.row, reading.place, self.teacher.laws(last, ids))
+        return TargetOutputs(reading.tokens, side, last, reading.row, reading.place, self.teacher.laws(last, ids))
 
     @without_plans()
-    def teach(self, kind: Kind, seconds: float, depth: int, rules: dict[str, Slopes], layers: int = 0) -> Taught:
+    def teach(self, kind: DrafterKind, seconds: float, depth: int, rules: dict[str, Slopes], layers: int = 0) -> Taught:
         """Train a drafter of a kind for so many seconds, and measure its acceptance on texts that were held out.
 
         A drafter that uses the target's whole head learns the tokens that answers use most, and is measured on all.
@@ -97,7 +97,7 @@ class Course:
         whole = spec.join == "recurrent" or kind.form == DELTA  # with heads of their own for all tokens
         ids = None if whole else self.ids
         learner = learner_of(kind, file, self.teacher, depth, 0)
-        if isinstance(learner, Pupil) and not kind.cut and ids is not None:
+        if isinstance(learner, TrainableDrafter) and not kind.cut and ids is not None:
             learner.head = self.teacher.head[ids]
         tensors = list(learner.tensors.values())
         optimiser = torch.optim.AdamW(tensors, lr=0.0, betas=(0.9, 0.95), weight_decay=0.0, fused=self.device != "cpu")
@@ -113,7 +113,7 @@ class Course:
             optimiser.zero_grad(set_to_none=True)
             steps += 1
         spent = time.monotonic() - began
-        if isinstance(learner, Pupil):
+        if isinstance(learner, TrainableDrafter):
             learner.head = self.teacher.head
         size = sum(tensor.numel() for tensor in tensors)
         figures: dict[str, Any] = {"parameters": size, "seconds": round(spent, 1), "steps": steps, "loss": losses}
@@ -125,11 +125,11 @@ class Course:
         return taught
 
     @without_plans()
-    def measured(self, taught: Taught, corpus: Corpus, documents: Sequence[int]) -> dict[str, Any]:
+    def measured(self, taught: Taught, corpus: TokenCorpus, documents: Sequence[int]) -> dict[str, Any]:
         """What a drafter would have accepted of these documents, by the trainer's own forward."""
         asked = Teaching(self.teacher, taught.states, self.ids if taught.kind.cut else None), corpus, list(documents)
         learner = taught.learner
-        told = acceptance(learner, *asked) if isinstance(learner, Pupil) else learner.measure(*asked)
+        told = acceptance(learner, *asked) if isinstance(learner, TrainableDrafter) else learner.measure(*asked)
         return told.record()
 
     def write(self, taught: Taught, folder: Path, base: str, vocabulary: Vocabulary) -> Path:
@@ -148,8 +148,8 @@ class Course:
 class Taught:
     """A drafter at the end of a course: what learned, how deep, from which states, and its figures."""
 
-    kind: Kind
-    learner: Pupil | Consistent
+    kind: DrafterKind
+    learner: TrainableDrafter | Consistent
     depth: int
     states: tuple[int, ...]
     figures: dict[str, Any]

@@ -19,7 +19,7 @@ from unspool.models.json_vocabulary import write_vocabulary
 from unspool.models.shape import Shape
 from unspool.models.vocabulary import Vocabulary
 
-from ..network import Frozen
+from ..training_network import Frozen
 
 WEIGHTS = "model.safetensors"
 LLAMA = "llama"  # the form of a whole model

@@ -15,7 +15,7 @@ from unspool.models.shape import Shape
 from ..teacher import Teacher
 from .consistency import Consistent
 from .export import DELTA, LLAMA
-from .packed import Packed
+from .packed_masks import PackedMasks
 from .transferred import Transferred
 
 
@@ -34,7 +34,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Kind:
+class DrafterKind:
     """A kind: its name, what its papers call it, what it is in a line, and its description for a target.
 
     `layers` are those that it has unless told (of heads, their blocks); `feature` is the weight of the distance of what
@@ -141,21 +141,23 @@ def formed(name: str) -> Callable[[Shape, Asked], DrafterSpec]:
     return spec
 
 
-def _form(name: str, about: str, feature: float = 0.0) -> Kind:
+def _form(name: str, about: str, feature: float = 0.0) -> DrafterKind:
     form = FORMS[name]
-    return Kind(name, form.title, about, formed(name), MODEL_TYPE, cut=False, layers=form.layers or 1, feature=feature)
+    return DrafterKind(
+        name, form.title, about, formed(name), MODEL_TYPE, cut=False, layers=form.layers or 1, feature=feature
+    )
 
 
-def _change(name: str, title: str, about: str, change: Callable[[Teacher, int, int], Consistent]) -> Kind:
-    return Kind(name, title, about, partial(changed, title), DELTA, cut=False, change=change)
+def _change(name: str, title: str, about: str, change: Callable[[Teacher, int, int], Consistent]) -> DrafterKind:
+    return DrafterKind(name, title, about, partial(changed, title), DELTA, cut=False, change=change)
 
 
-KINDS: Mapping[str, Kind] = {
+KINDS: Mapping[str, DrafterKind] = {
     kind.name: kind
     for kind in (
-        Kind("eagle3", "EAGLE-3", "three states, one layer, own states recycled", eagle3, "eagle3"),
-        Kind("eagle3.1", "EAGLE-3.1", "EAGLE-3 with normed states", eagle31, "eagle3"),
-        Kind(
+        DrafterKind("eagle3", "EAGLE-3", "three states, one layer, own states recycled", eagle3, "eagle3"),
+        DrafterKind("eagle3.1", "EAGLE-3.1", "EAGLE-3 with normed states", eagle31, "eagle3"),
+        DrafterKind(
             "eagle1",
             "EAGLE-1/2",
             "the last state regressed (EAGLE-2: the same, with likeliest)",
@@ -164,14 +166,18 @@ KINDS: Mapping[str, Kind] = {
             cut=False,
             feature=1.0,
         ),
-        Kind("peagle", "P-EAGLE", "EAGLE-3 with masks: all tokens ahead in one forward", peagle, "peagle"),
-        Kind("mtp", "MTP", "the last state and the next token joined, as DeepSeek's", mtp, "mtp", cut=False),
-        Kind("dflash", "DFlash", "a block of masks that sees the states", dflash, "dflash", layers=3),
-        Kind("jetspec", "JetSpec", "DFlash whose places see only those before them", jetspec, "dflash", layers=3),
-        Kind("dflash2", "DFlash2", "DFlash with convolutions and a lattice", dflash2, "dflash2", layers=3),
-        Kind("dspark", "DSpark", "DFlash that is told of the token before each place", dspark, "dspark", layers=3),
-        Kind("medusa", "Medusa", "a head for each token ahead, on the last state", medusa, "medusa", cut=False),
-        Kind(
+        DrafterKind("peagle", "P-EAGLE", "EAGLE-3 with masks: all tokens ahead in one forward", peagle, "peagle"),
+        DrafterKind("mtp", "MTP", "the last state and the next token joined, as DeepSeek's", mtp, "mtp", cut=False),
+        DrafterKind("dflash", "DFlash", "a block of masks that sees the states", dflash, "dflash", layers=3),
+        DrafterKind(
+            "jetspec", "JetSpec", "DFlash whose places see only those before them", jetspec, "dflash", layers=3
+        ),
+        DrafterKind("dflash2", "DFlash2", "DFlash with convolutions and a lattice", dflash2, "dflash2", layers=3),
+        DrafterKind(
+            "dspark", "DSpark", "DFlash that is told of the token before each place", dspark, "dspark", layers=3
+        ),
+        DrafterKind("medusa", "Medusa", "a head for each token ahead, on the last state", medusa, "medusa", cut=False),
+        DrafterKind(
             "koala",
             "KOALA",
             "Medusa's heads with two blocks, judged by an adversary",
@@ -181,7 +187,9 @@ KINDS: Mapping[str, Kind] = {
             layers=2,
             judged=True,
         ),
-        Kind("mlp", "MLP speculator", "heads that take in a token a step", mlp_speculator, "mlp_speculator", cut=False),
+        DrafterKind(
+            "mlp", "MLP speculator", "heads that take in a token a step", mlp_speculator, "mlp_speculator", cut=False
+        ),
         _form("bpd", "a perceptron for each token ahead (blockwise parallel decoding)"),
         _form("hydra", "heads that know all tokens before them"),
         _form("hydra++", "Hydra with a layer over the states, and deeper heads"),
@@ -196,7 +204,7 @@ KINDS: Mapping[str, Kind] = {
         _form("recyclegpt", "six layers over the last state and the next token"),
         _form("llm-to-slm", "a small model told of the target's states"),
         _form("specdec", "a small model that fills a block of masks"),
-        Kind(
+        DrafterKind(
             "small",
             "small model",
             "few layers between the target's embeddings and head",
@@ -205,7 +213,7 @@ KINDS: Mapping[str, Kind] = {
             cut=False,
             layers=4,
         ),
-        Kind(
+        DrafterKind(
             "tvd++",
             "direct alignment",
             "small, by the share of refused drafts itself",
@@ -216,14 +224,16 @@ KINDS: Mapping[str, Kind] = {
             loss="tvd++",
         ),
         _change("cllm", "CLLM", "the model itself, for Jacobi decoding (blocks of --depth)", Consistent),
-        _change("ppd", "PPD", "what a mask shows, and nothing else; for masks", partial(Packed, factors=False)),
+        _change("ppd", "PPD", "what a mask shows, and nothing else; for masks", partial(PackedMasks, factors=False)),
         _change("hidden-transfer", "Hidden Transfer", "masks that are handed states; for masks", Transferred),
-        _change("space", "SPACE", "masks, and the model a little (LUD too); for masks", partial(Packed, factors=True)),
+        _change(
+            "space", "SPACE", "masks, and the model a little (LUD too); for masks", partial(PackedMasks, factors=True)
+        ),
     )
 }
 
 
-def kind_of(name: str) -> Kind:
+def kind_of(name: str) -> DrafterKind:
     """The kind of this name."""
     if name not in KINDS:
         raise BadRequest(f"--kind is {name!r}; expected one of {', '.join(KINDS)}.")

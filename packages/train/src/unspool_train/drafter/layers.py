@@ -13,7 +13,7 @@ from unspool.models.drafters.description import DrafterSpec
 from unspool.models.rope_scaling import rope_frequencies
 from unspool.runtime.drafter.cells import contrasted
 
-from ..network import normed, turned
+from ..training_network import normed, turned
 
 Tensors = Mapping[str, Tensor]
 

@@ -1,7 +1,7 @@
 """Hidden Transfer (arXiv 2404.12022): masks are handed the state of the token before them, in the middle of the model.
 
-Beside a text every block of places has masks, as in packed.py. The s-th of a block holds, from layer t_s on, what a
-matrix of its own makes of the state that enters this layer at the last token before the block; t_s grows with s.
+Beside a text every block of places has masks, as in packed_masks.py. The s-th of a block holds, from layer t_s on, what
+a matrix of its own makes of the state that enters this layer at the last token before the block; t_s grows with s.
 Nothing but these matrices learns, and the model stays as it is. They begin as the identity: masks begin as that token.
 
 The paper computes nothing of a mask below its layer; here the forward that verifies computes all of it, and what stands
@@ -17,7 +17,7 @@ from torch.nn import functional
 
 from ..teacher import Teacher
 from .consistency import Laid
-from .packed import Packed
+from .packed_masks import PackedMasks
 
 
 def transfer_layers(layers: int, count: int) -> tuple[int, ...]:
@@ -26,7 +26,7 @@ def transfer_layers(layers: int, count: int) -> tuple[int, ...]:
     return tuple(min(first + step * number, layers - 1) for number in range(count))
 
 
-class Transferred(Packed):
+class Transferred(PackedMasks):
     """The target with masks that are handed states: a matrix and a bias for each place of a block learn."""
 
     def __init__(self, teacher: Teacher, block: int, seed: int) -> None:

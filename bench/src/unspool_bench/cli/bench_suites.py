@@ -21,9 +21,9 @@ from unspool.apps.cli.terminal import INTERRUPTED, dump, note, table, write
 from unspool.core.errors import BadRequest
 
 if TYPE_CHECKING:
-    from ..case import Suite
+    from ..bench_case import Suite
     from ..contender import Contender
-    from ..standing import Interval, Standing
+    from ..standing import ConfidenceInterval, Standing
 
 METHODS = ("lookup", "suffix", "merge", "auto")
 QUICK = 1  # case per family
@@ -31,7 +31,7 @@ ALL = "all"  # families together
 
 
 @dataclass(frozen=True)
-class Racing:
+class SuiteOptions:
     """How a suite is run."""
 
     methods: tuple[str, ...] = option(
@@ -67,9 +67,9 @@ class Racing:
 
 @click.command(cls=Grouped, short_help="Spec-Bench's six families: speed and acceptance.")
 @click.option("--data", metavar="FOLDER", help="The folder of Spec-Bench's question.jsonl; else prompts of our own.")
-@options(Racing, "racing")
+@options(SuiteOptions, "racing")
 @options(Loading, "loading")
-def spec(data: str | None, racing: Racing, loading: Loading) -> int:
+def spec(data: str | None, racing: SuiteOptions, loading: Loading) -> int:
     """Race methods against plain decoding and peers on translation, summaries, questions, sums, retrieval and chat.
 
     Every method runs on every prompt from a cold cache. What is measured is kept at once in FOLDER/spec.jsonl: run the
@@ -82,18 +82,18 @@ def spec(data: str | None, racing: Racing, loading: Loading) -> int:
 
 
 @click.command(cls=Grouped, short_help="Long prompts to copy from.")
-@options(Racing, "racing")
+@options(SuiteOptions, "racing")
 @options(Loading, "loading")
-def long(racing: Racing, loading: Loading) -> int:
+def long(racing: SuiteOptions, loading: Loading) -> int:
     """Race methods on prompts of some hundred to some thousand tokens; kept in FOLDER/long.jsonl."""
     lines = racing.limit or (1 if racing.quick else len(benches.suites.LINES))
     return _raced(benches.suites.Long(lines, racing.tokens), racing, loading)
 
 
 @click.command(cls=Grouped, short_help="Batches of growing size.")
-@options(Racing, "racing")
+@options(SuiteOptions, "racing")
 @options(Loading, "loading")
-def throughput(racing: Racing, loading: Loading) -> int:
+def throughput(racing: SuiteOptions, loading: Loading) -> int:
     """Race methods on batches: tokens per second of all texts together; kept in FOLDER/throughput.jsonl."""
     sizes = racing.limit or (2 if racing.quick else len(benches.suites.BATCHES))
     return _raced(benches.suites.Throughput(sizes, racing.tokens), racing, loading)
@@ -102,9 +102,9 @@ def throughput(racing: Racing, loading: Loading) -> int:
 @click.command(cls=Grouped, short_help="Sums, programs and instructions whose answers are checked.")
 @click.option("--data", metavar="FOLDER", required=True, help="Holds gsm8k/, humaneval/, mbpp/ and ifeval/.")
 @click.option("--task", "tasks", multiple=True, metavar="NAME", help="gsm8k, humaneval, mbpp or ifeval. Repeatable.")
-@options(Racing, "racing")
+@options(SuiteOptions, "racing")
 @options(Loading, "loading")
-def quality(data: str, tasks: tuple[str, ...], racing: Racing, loading: Loading) -> int:
+def quality(data: str, tasks: tuple[str, ...], racing: SuiteOptions, loading: Loading) -> int:
     """Count right answers; programs run in a sandbox without network, files or time to spare.
 
     Kept in FOLDER/quality.jsonl. Exact methods must score as plain decoding does; approximate ones show what they
@@ -115,7 +115,7 @@ def quality(data: str, tasks: tuple[str, ...], racing: Racing, loading: Loading)
     return _raced(suite, racing, loading)
 
 
-def _raced(suite: Suite, racing: Racing, loading: Loading) -> int:
+def _raced(suite: Suite, racing: SuiteOptions, loading: Loading) -> int:
     plain, own = benches.contender.PLAIN, benches.contender.Ours
     device_of, dtype_of = api.loader.device_of, api.loader.dtype_of
     methods = tuple(dict.fromkeys(spec for spec in racing.methods or METHODS if spec != plain))
@@ -151,7 +151,7 @@ def _raced(suite: Suite, racing: Racing, loading: Loading) -> int:
     if racing.fresh:
         file.unlink(missing_ok=True)
     journal = benches.journal.Journal(file, about, frozenset({"machine", "cost"}))
-    race = benches.race.Race(lm, contenders, cases, settings, racing.repeats)
+    race = benches.bench_race.Race(lm, contenders, cases, settings, racing.repeats)
     total = sum(1 for _ in race.plan())
     if len(journal):
         note(f"{file} holds {len(journal)} measurements; they are not made again")
@@ -184,7 +184,7 @@ def drawn(found: Sequence[Standing], title: str) -> str:
     return str(api.bars.bars(made, title, "times plain decoding's speed, with 95 % intervals"))
 
 
-def _ends(found: Interval) -> tuple[float | None, float | None]:
+def _ends(found: ConfidenceInterval) -> tuple[float | None, float | None]:
     return (None, None) if math.isnan(found.low) else (found.low, found.high)
 
 
@@ -214,7 +214,7 @@ def cells(found: Sequence[Standing]) -> tuple[list[str], list[list[str]]]:
     return [*heads, *(["right"] if marked else [])], rows
 
 
-def _range(found: Interval) -> str:
+def _range(found: ConfidenceInterval) -> str:
     return "–" if math.isnan(found.low) else f"{found.low:.2f}–{found.high:.2f}"
 
 
@@ -226,5 +226,5 @@ def _same(each: Standing) -> str:
     return said + (f", {ties} near ties" if ties else "") + (f", {each.bugs} BUGS" if each.bugs else "")
 
 
-def _right(found: Interval | None) -> str:
+def _right(found: ConfidenceInterval | None) -> str:
     return "–" if found is None else f"{found.value:.0%} ({found.low:.0%}–{found.high:.0%})"

@@ -20,9 +20,9 @@ from unspool.core.errors import BadRequest
 
 if TYPE_CHECKING:
     from ..journal import Journal
-    from ..schemas import Row
-    from ..score import Score
-    from ..shelf import Case
+    from ..schemas import SchemaRow
+    from ..score import TakerScore
+    from ..shelf import SchemaCase
 
 TAKERS = ("unspool", "unspool-check", "llguidance", "xgrammar")  # as in bench/takers.py, which is slow to import
 _HEADS = (
@@ -86,20 +86,20 @@ def json_bench(
 
 
 def _measure(
-    journal: Journal, found: Sequence[Case], backends: Sequence[str], model: str, seed: int, seconds: float
+    journal: Journal, found: Sequence[SchemaCase], backends: Sequence[str], model: str, seed: int, seconds: float
 ) -> None:
     """Measure what the journal lacks, each schema in a process that can be ended."""
     wanted = [(name, case) for name in backends for case in found if (name, case.name) not in journal]
     if not wanted:
         return
     checkpoint = models.weights.open_checkpoint(models.address.path(model))
-    known, judge = benches.takers.TAKERS, benches.schemas.Judge(checkpoint.vocabulary(), seed=seed)
+    known, judge = benches.takers.TAKERS, benches.schemas.SchemaJudge(checkpoint.vocabulary(), seed=seed)
     for name in dict.fromkeys(name for name, _ in wanted):
         known[name].take(
             {"type": "object"}, judge.words
         )  # an engine reads the vocabulary once: no part of a compilation
 
-    def judged(given: tuple[str, Case]) -> Row:
+    def judged(given: tuple[str, SchemaCase]) -> SchemaRow:
         return judge(given[0], known[given[0]], given[1])
 
     bar = tqdm(
@@ -115,19 +115,25 @@ def _measure(
             try:
                 row = apart((name, case))
             except benches.apart.TooLate:
-                row = benches.schemas.Row(name, case.name, case.split, benches.schemas.LATE, f"more than {seconds:g} s")
+                row = benches.schemas.SchemaRow(
+                    name, case.name, case.split, benches.schemas.LATE, f"more than {seconds:g} s"
+                )
             except benches.apart.Crashed:
-                row = benches.schemas.Row(name, case.name, case.split, benches.schemas.BROKEN, "the process crashed")
+                row = benches.schemas.SchemaRow(
+                    name, case.name, case.split, benches.schemas.BROKEN, "the process crashed"
+                )
             journal.add((name, case.name), row.record())
             bar.update(1)
 
 
 def _report(
-    journal: Journal, found: Sequence[Case], backends: Sequence[str], to: str | None, settings: dict[str, Any]
+    journal: Journal, found: Sequence[SchemaCase], backends: Sequence[str], to: str | None, settings: dict[str, Any]
 ) -> None:
     names = {case.name for case in found}
     rows = [
-        benches.schemas.Row.of(row) for (taker, name), row in journal.items() if taker in backends and name in names
+        benches.schemas.SchemaRow.of(row)
+        for (taker, name), row in journal.items()
+        if taker in backends and name in names
     ]
     if not rows:
         return
@@ -151,7 +157,7 @@ def _report(
         _save(Path(to), scores, splits, rows, settings)
 
 
-def _cells(each: Score) -> tuple[str, ...]:
+def _cells(each: TakerScore) -> tuple[str, ...]:
     counts = (each.schemas, each.right, each.wrong, each.refused, each.late, each.broken)
     faults = (each.rejected, each.admitted, each.outputs, each.outputs_wrong, each.stuck)
     compiled, masks = list(each.compile_ms.values()), list(each.mask_us.values())[:2]
@@ -167,7 +173,7 @@ def _share(right: int, wrong: int, refused: int) -> str:
     return f"{right} / {wrong} / {refused}"
 
 
-def _save(path: Path, scores: list[Score], splits: Any, rows: list[Row], settings: dict[str, Any]) -> None:
+def _save(path: Path, scores: list[TakerScore], splits: Any, rows: list[SchemaRow], settings: dict[str, Any]) -> None:
     faults = [row.record() | {"writing": row.record()["writing"] | {"masks": {}}} for row in rows if row.fault]
     result = {
         "machine": benches.machine.machine()
@@ -181,7 +187,7 @@ def _save(path: Path, scores: list[Score], splits: Any, rows: list[Row], setting
     path.with_suffix(".md").write_text(_markdown(scores, splits), "utf-8")
 
 
-def _markdown(scores: list[Score], splits: Any) -> str:
+def _markdown(scores: list[TakerScore], splits: Any) -> str:
     """The tables for a page."""
     names = [each.taker for each in scores]
     parts = [_rows(_HEADS, [_cells(each) for each in scores])]

@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from .network import SmallNetwork
+from .filler_network import SmallNetwork
 from .texts import BEGIN, END, MASK, NONE
 
 Texts = Sequence[Sequence[int]]
 COLD = 0.5  # the temperature at which dParallel measures entropy
 
 
-class Lesson(Protocol):
+class TextLoss(Protocol):
     """The loss of a batch of texts."""
 
     def __call__(self, network: SmallNetwork, texts: Texts) -> Tensor:

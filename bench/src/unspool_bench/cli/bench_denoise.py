@@ -79,13 +79,13 @@ def denoise(
         api.figures.check(figure)
     loading.check(tuple(methods))
     own = {"yours": [text for file in files for text in prompts_of(file)][:limit]} if files else {}
-    asked = own or {"chat": list(FREE[:limit]), "plain": list(benches.denoise.PLAIN[:limit])}
+    asked = own or {"chat": list(FREE[:limit]), "plain": list(benches.unmask_policies.PLAIN[:limit])}
     lm = loading.load(quiet=True)
     reader = _reader(lm, base, loading)
     settings = api.settings.Settings(max_tokens=most, temperature=temperature, seed=seed)
     total = len(methods) * sum(map(len, asked.values()))
     with tqdm(total=total, unit="text", leave=False, disable=not sys.stderr.isatty()) as bar:
-        cells = benches.denoise.measured(lm, reader, asked, methods, settings, lambda *_: bar.update(1))
+        cells = benches.unmask_policies.measured(lm, reader, asked, methods, settings, lambda *_: bar.update(1))
     found = {name: {spec: cell.record() for spec, cell in rows.items()} for name, rows in cells.items()}
     if figure is not None:
         api.figures.save(benches.pareto.chart(found, loading.model, reader.name), figure)

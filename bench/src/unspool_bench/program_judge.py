@@ -148,7 +148,7 @@ class Arguments(pickle.Unpickler):
         return self.names[mark] if isinstance(mark, str) else self.kept[mark]
 
 
-class Marked(pickle.Pickler):
+class ArgumentPickler(pickle.Pickler):
     """How the judge sends arguments."""
 
     def persistent_id(self, value: Any) -> Any:
@@ -175,7 +175,7 @@ class Remote:
         """What the program answers, or the error that it raised."""
         requests, replies = Remote.asks
         message = io.BytesIO()
-        Marked(message).dump((self, given, named))
+        ArgumentPickler(message).dump((self, given, named))
         try:
             send(requests, message.getvalue())
         except OSError:

@@ -24,7 +24,7 @@ PLAIN = (
 
 
 @dataclass
-class Cell:
+class PolicyRuns:
     """One method on one set of prompts."""
 
     tokens: list[int] = field(default_factory=list)
@@ -48,7 +48,7 @@ class Cell:
         }
 
 
-Cells = Mapping[str, Mapping[str, Cell]]
+Cells = Mapping[str, Mapping[str, PolicyRuns]]
 """By set of prompts, and by method."""
 
 
@@ -64,7 +64,7 @@ def measured(
 
     `base` is the model under which texts are scored, left to right; `same` counts those of the first method.
     """
-    cells = {kind: {name: Cell() for name in methods} for kind in asked}
+    cells = {kind: {name: PolicyRuns() for name in methods} for kind in asked}
     for kind, texts in asked.items():
         for text in texts:
             prompt, first = lm.encode(lm.asked(text)), None

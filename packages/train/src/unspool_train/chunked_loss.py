@@ -51,7 +51,7 @@ def _refused(logits: Tensor, wanted: Tensor, weight: Tensor, scaled: bool) -> tu
 LOSSES: Mapping[str, Slopes] = {"kl": slopes, "tvd": overlap_slopes, "tvd++": tvdpp_slopes}
 
 
-class Foresight(torch.autograd.Function):
+class ChunkedLoss(torch.autograd.Function):
     """What a rule of slopes makes of x·Wᵀ; slopes in x and W are made at once, chunk by chunk, and no logits kept."""
 
     @staticmethod
@@ -80,5 +80,5 @@ class Foresight(torch.autograd.Function):
 
 def foreseen(x: Tensor, head: Tensor, wanted: Tensor, weight: Tensor, slopes: Slopes) -> Tensor:
     """Σ weight · the distance of softmax(x·Wᵀ) from `wanted`, by a rule of slopes."""
-    found: Tensor = Foresight.apply(x, head, wanted, weight, slopes)  # type: ignore[no-untyped-call]
+    found: Tensor = ChunkedLoss.apply(x, head, wanted, weight, slopes)  # type: ignore[no-untyped-call]
     return found

@@ -18,7 +18,7 @@ from unspool.runtime.drafter.cells import trigrams
 from .layers import Layers, Tensors, mixed
 
 
-class Trigram:
+class ChimeraForward:
     """The forward of Chimera's one layer and its heads; `embedding` is the target's."""
 
     def __init__(self, spec: DrafterSpec, embedding: Tensor) -> None:

@@ -17,7 +17,7 @@ from unspool.models.rope_scaling import rope_frequencies
 from unspool.models.shape import Shape
 from unspool.models.weights import Checkpoint, open_checkpoint
 
-from .packing import Batch
+from .noisy_rows import NoisyBatch
 
 MATRICES: Mapping[str, str] = {
     "q": "self_attn.q_proj",
@@ -31,7 +31,7 @@ MATRICES: Mapping[str, str] = {
 NORMS: Mapping[str, str] = {"norm1": "input_layernorm", "norm2": "post_attention_layernorm"}
 TILE = 128  # flex attention skips tiles of this many tokens
 Weights = Mapping[str, Tensor]
-Spans = tuple[Tensor, ...]  # past, past_end, own, own_end of packing.Batch
+Spans = tuple[Tensor, ...]  # past, past_end, own, own_end of NoisyBatch
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ def layer(
     return x + functional.linear(functional.silu(gate) * up, down)
 
 
-class Network:
+class TrainingNetwork:
     """The forward over packed rows: dense masks anywhere; compiled, with flex attention, on a GPU."""
 
     def __init__(self, frozen: Frozen, dtype: torch.dtype, rows: int, width: int, mask_id: int, compiled: bool) -> None:
@@ -159,7 +159,7 @@ class Network:
 
         self.sees = sees
 
-    def hidden(self, weights: Weights, batch: Batch) -> Tensor:
+    def hidden(self, weights: Weights, batch: NoisyBatch) -> Tensor:
         """Return the normed last states [rows · width, dim] of a batch under these weights."""
         shape, device, dtype = self.frozen.shape, self.embedding.device, self.dtype
         tokens = torch.from_numpy(batch.tokens).to(device).long()

@@ -18,7 +18,7 @@ from unspool.core.errors import BadModel
 from unspool.models.fillers import stored_name
 from unspool.models.weights import open_checkpoint
 
-from ..network import normed, turned
+from ..training_network import normed, turned
 from .texts import BEGIN, END, MASK
 
 THETA, EPS = 10_000.0, 1e-5
@@ -26,7 +26,7 @@ PLACES = 1024  # that a model may be asked about, though few were trained
 
 
 @dataclass(frozen=True)
-class Size:
+class FillerSize:
     """How large a model is."""
 
     vocab: int
@@ -55,7 +55,7 @@ class Size:
 class SmallNetwork(nn.Module):
     """A bidirectional or, if `causal`, a left-to-right transformer of Llama's layers."""
 
-    def __init__(self, size: Size, causal: bool = False) -> None:
+    def __init__(self, size: FillerSize, causal: bool = False) -> None:
         super().__init__()
         self.size, self.causal = size, causal
         self.named = {name: nn.Parameter(_first(name, shape, size)) for name, shape in size.tensors().items()}
@@ -101,7 +101,7 @@ class SmallNetwork(nn.Module):
                 parameter.copy_(checkpoint.tensor(name))
 
 
-def _first(name: str, shape: tuple[int, ...], size: Size) -> Tensor:
+def _first(name: str, shape: tuple[int, ...], size: FillerSize) -> Tensor:
     if len(shape) == 1:
         return torch.ones(shape)
     deep = name.endswith(("o_proj.weight", "down_proj.weight"))  # what is added to the stream

@@ -11,7 +11,7 @@ Mark = Callable[[str], "bool | None"]
 
 
 @dataclass(frozen=True)
-class Case:
+class BenchCase:
     """One or several texts to be written together, each of at most `most` tokens.
 
     `family` is the row of the table that it counts for. Prompts are messages of a user, or `raw` texts to go on with.
@@ -39,6 +39,6 @@ class Suite(Protocol):
         """Where its cases come from, for the record."""
         ...
 
-    def cases(self) -> Sequence[Case]:
+    def cases(self) -> Sequence[BenchCase]:
         """All of them, in the order in which they are measured."""
         ...

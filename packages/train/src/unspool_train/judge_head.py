@@ -43,7 +43,7 @@ LEAST = 8  # tokens of an answer in which something is swapped
 
 
 @dataclass(frozen=True)
-class Settings:
+class JudgeSettings:
     """For which pair of models, on what, and how."""
 
     model: str = setting(BASE, "The target: a catalogue name, a .gguf file, or a folder of safetensors.")
@@ -61,7 +61,7 @@ class Settings:
     seed: int = setting(1, "The seed of questions and of what is swapped.")
 
 
-class Question(NamedTuple):
+class NumberQuestion(NamedTuple):
     """A question, and the number that answers it; None if nobody knows."""
 
     text: str
@@ -80,7 +80,7 @@ class Labels(NamedTuple):
         return Labels(*(part[rows] for part in self))
 
 
-class Trained(NamedTuple):
+class TrainedJudge(NamedTuple):
     """A head, and on questions it has not seen: how often it is right, and of each kind of label; and its own share."""
 
     head: AcceptanceHead
@@ -99,9 +99,9 @@ def final_number(text: str) -> str | None:
     return plain.rstrip("0").rstrip(".") if "." in plain else plain
 
 
-def sums(count: int, seed: int) -> list[Question]:
+def sums(count: int, seed: int) -> list[NumberQuestion]:
     """Word problems of our own."""
-    dice, found = random.Random(seed), list[Question]()
+    dice, found = random.Random(seed), list[NumberQuestion]()
     things = ("apples", "books", "coins", "stamps", "marbles", "tickets")
     names = ("Ann", "Ben", "Mia", "Tom", "Eva", "Sam")
     while len(found) < count:
@@ -114,22 +114,22 @@ def sums(count: int, seed: int) -> list[Question]:
                 (f"{who} had {a + b} {what} and gave {b} away. How many {what} are left?", a),
             )
         )
-        found.append(Question(text, str(number)))
+        found.append(NumberQuestion(text, str(number)))
     return found
 
 
-def questions(settings: Settings) -> list[Question]:
+def questions(settings: JudgeSettings) -> list[NumberQuestion]:
     """Those of the file, or our own."""
     if not settings.questions:
         return sums(settings.count, settings.seed)
     rows = map(json.loads, filter(str.strip, Path(settings.questions).read_text("utf-8").split("\n")))
-    found = [Question(str(row["question"]), final_number(str(row.get("answer", "")))) for row in rows]
+    found = [NumberQuestion(str(row["question"]), final_number(str(row.get("answer", "")))) for row in rows]
     random.Random(settings.seed).shuffle(found)
     return found[: settings.count]
 
 
 @dataclass(frozen=True)
-class Reading:
+class ReadingMethod:
     """Read a text with a model: a method that writes nothing, and leaves what it was told in `scores`."""
 
     text: tuple[int, ...]
@@ -145,12 +145,14 @@ class Reading:
 
 def read(lm: LM, prompt: Sequence[int], text: Sequence[int], by: str = TARGET) -> Scores:
     """What a model tells of a text after a prompt, read at once."""
-    reading = Reading(tuple(text), by, [])
+    reading = ReadingMethod(tuple(text), by, [])
     lm.generate(tuple(prompt), Asked(max_tokens=1, temperature=0), reading)
     return reading.scores[0]
 
 
-def labelled(lm: LM, asked: Sequence[Question], settings: Settings, final: Callable[[str], str | None]) -> Labels:
+def labelled(
+    lm: LM, asked: Sequence[NumberQuestion], settings: JudgeSettings, final: Callable[[str], str | None]
+) -> Labels:
     """Swap tokens of the target's answers for those of the draft model, and see where they end."""
     greedy, dice = Asked(max_tokens=settings.tokens, temperature=0), random.Random(settings.seed)
     prompts = [tuple(lm.encode(lm.asked(question.text))) for question in asked]
@@ -182,7 +184,7 @@ def labelled(lm: LM, asked: Sequence[Question], settings: Settings, final: Calla
     return Labels(torch.stack(states), torch.tensor(right), torch.tensor(owner))
 
 
-def train(data: Labels, settings: Settings) -> Trained:
+def train(data: Labels, settings: JudgeSettings) -> TrainedJudge:
     """Minimise the logistic loss, both kinds of labels counting alike; one question of five is held out."""
     apart = data.question % HELD == int(data.question[0]) % HELD
     held, seen = data.where(apart), data.where(~apart)
@@ -204,14 +206,14 @@ def train(data: Labels, settings: Settings) -> Trained:
         said = head(held.states) > 0
     accuracy, usual = float((said == held.right).float().mean()), float(held.right.float().mean())
     right, wrong = (_share(said[held.right == kind]) for kind in (True, False))
-    return Trained(head.requires_grad_(False).eval(), accuracy, right, wrong, usual)
+    return TrainedJudge(head.requires_grad_(False).eval(), accuracy, right, wrong, usual)
 
 
 def _share(said: Tensor) -> float:
     return float(said.float().mean()) if len(said) else 0.0
 
 
-def judge(settings: Settings) -> Trained:
+def judge(settings: JudgeSettings) -> TrainedJudge:
     """Make labels, train, and write the head with what it is worth."""
     if not settings.draft:
         raise BadRequest("name the draft model whose tokens are judged: unspool train judge --draft MODEL")

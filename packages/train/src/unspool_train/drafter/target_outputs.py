@@ -14,17 +14,17 @@ from torch.nn import functional
 
 from unspool.models.drafters.description import DrafterFile, DrafterSpec, Join
 
-from ..corpus import Corpus
-from ..foresight import CHUNK, Slopes, foreseen
-from ..rows import Batch
+from ..chunked_loss import CHUNK, Slopes, foreseen
+from ..rows import PaddedBatch
 from ..teacher import Teacher
+from ..token_corpus import TokenCorpus
 from . import confidence
 from .adversary import Adversary
-from .alone import Alone
-from .blocks import Blocks
+from .block_forward import BlockForward
+from .chimera import ChimeraForward
 from .sequential import Sequential
 from .shifted import ParallelHeads, Recurrence, own_head
-from .trigram import Trigram
+from .standalone_drafter import Alone
 from .unroll import Unroll
 
 
@@ -43,19 +43,19 @@ class Forward(Protocol):
 FORWARDS: Mapping[Join, Callable[[DrafterSpec, Tensor], Forward]] = {
     "attend": Unroll,
     "project": Unroll,
-    "context": Blocks,
+    "context": BlockForward,
     "heads": ParallelHeads,
     "recurrent": Recurrence,
     "add": Unroll,
     "cross": Unroll,
-    "trigram": Trigram,
+    "trigram": ChimeraForward,
     "cells": Sequential,
     "alone": Alone,
 }
 
 
 @dataclass(frozen=True)
-class Lesson:
+class TargetOutputs:
     """Texts with the target's states, and its laws behind tokens (row, place) whose next one is in an answer."""
 
     tokens: Tensor
@@ -86,21 +86,21 @@ class Teaching:
     def __init__(self, teacher: Teacher, numbers: tuple[int, ...], ids: Tensor | None) -> None:
         self.teacher, self.numbers, self.ids = teacher, numbers, ids
 
-    def lesson(self, batch: Batch) -> Lesson:
+    def lesson(self, batch: PaddedBatch) -> TargetOutputs:
         """A batch as the target reads it."""
         noted = self.teacher.noted(batch.tokens, self.numbers)
         row, place = batch.answers().unbind(1)
         last = noted[self.teacher.frozen.shape.layers][row, place]
         states = torch.cat([noted[number] for number in self.numbers], -1) if self.numbers else last[:0]
-        return Lesson(batch.tokens, states, last, row, place, self.teacher.laws(last, self.ids))
+        return TargetOutputs(batch.tokens, states, last, row, place, self.teacher.laws(last, self.ids))
 
-    def best(self, lesson: Lesson) -> Tensor:
+    def best(self, lesson: TargetOutputs) -> Tensor:
         """The target's likeliest token behind each of these places."""
         found = [functional.linear(some, self.teacher.head).argmax(1) for some in torch.split(lesson.last, CHUNK)]
         return torch.cat(found) if found else lesson.row
 
 
-class Pupil:
+class TrainableDrafter:
     """A drafter that learns: its tensors in float32, and its forward."""
 
     def __init__(
@@ -115,7 +115,7 @@ class Pupil:
         }
         self.forward = FORWARDS[file.spec.join](file.spec, teacher.embedding)
 
-    def guesses(self, lesson: Lesson, depth: int) -> Iterator[Guesses]:
+    def guesses(self, lesson: TargetOutputs, depth: int) -> Iterator[Guesses]:
         """What it foresees, depth by depth."""
         width = lesson.tokens.shape[1]
         places = self.forward.places(width)
@@ -147,7 +147,7 @@ class Pupil:
         own = own_head(self.tensors, depth)
         return self.head if own is None else own.to(self.head.dtype)
 
-    def learn(self, lesson: Lesson, decay: float, rule: Slopes) -> list[float]:
+    def learn(self, lesson: TargetOutputs, decay: float, rule: Slopes) -> list[float]:
         """Add the slopes of Σ_s decay^s · (mean distance of depth s from the target's laws); return these distances.
 
         With `feature` the distance of what the head reads from what it reads of the target (Huber's) is added.
@@ -175,7 +175,7 @@ class Pupil:
         return DrafterFile(self.file.spec, {n: t.detach() for n, t in self.tensors.items()} | ids, self.file.source)
 
 
-def draft_vocabulary(corpus: Corpus, among: NDArray[np.int64], count: int, vocab: int) -> Tensor | None:
+def draft_vocabulary(corpus: TokenCorpus, among: NDArray[np.int64], count: int, vocab: int) -> Tensor | None:
     """The `count` tokens that answers use most, by their numbers; None where that would be all of them."""
     if not 0 < count < vocab:
         return None

@@ -19,7 +19,7 @@ from unspool.runtime.drafter.lattice_drafter import convolution
 from .layers import Layers, Tensors, mixed
 
 
-class Blocks:
+class BlockForward:
     """The forward of a block drafter; `every` says how far its places are apart."""
 
     def __init__(self, spec: DrafterSpec, embedding: Tensor) -> None:

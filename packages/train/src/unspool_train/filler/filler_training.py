@@ -23,13 +23,13 @@ from unspool.core.errors import BadRequest
 
 from ..adapt import Interrupts, rate
 from ..command import command, setting
-from .lessons import Certain, Gaps, Holes, Lesson, Next, Texts, Unrolled
-from .network import Size, SmallNetwork, write_folder
+from .filler_network import FillerSize, SmallNetwork, write_folder
+from .text_losses import Certain, Gaps, Holes, Next, TextLoss, Texts, Unrolled
 from .texts import batches, encoded, lines_of, tokenizer_of
 
 
 @dataclass(frozen=True)
-class Settings:
+class FillerSettings:
     """What to learn, from what, and for how long."""
 
     kind: str = setting("holes", "What to learn: next, holes, unrolled, certain or gaps.")
@@ -51,7 +51,7 @@ class Settings:
     seed: int = setting(0, "The seed of first weights, order and holes.")
 
 
-KINDS: Mapping[str, Callable[[Settings, Texts], Lesson]] = {
+KINDS: Mapping[str, Callable[[FillerSettings, Texts], TextLoss]] = {
     "next": lambda settings, texts: Next(),
     "holes": lambda settings, texts: Holes(),
     "unrolled": lambda settings, texts: Unrolled(),
@@ -60,7 +60,7 @@ KINDS: Mapping[str, Callable[[Settings, Texts], Lesson]] = {
 }
 
 
-def filler(settings: Settings) -> dict[str, Any]:
+def filler(settings: FillerSettings) -> dict[str, Any]:
     """Train, write the folder, and return what was found; Ctrl-C ends training and writes what there is."""
     if settings.kind not in KINDS:
         raise BadRequest(f"--kind {settings.kind!r} is not known; expected one of {', '.join(KINDS)}.")
@@ -73,7 +73,7 @@ def filler(settings: Settings) -> dict[str, Any]:
     held, texts = texts[: min(settings.held, len(texts) // 10)], texts[min(settings.held, len(texts) // 10) :]
     if len(texts) < settings.batch or not held:
         raise BadRequest(f"{len(texts)} texts have at most {settings.longest} tokens; a batch has {settings.batch}.")
-    size = Size(tokenizer.get_vocab_size(), settings.width, settings.layers, settings.heads)
+    size = FillerSize(tokenizer.get_vocab_size(), settings.width, settings.layers, settings.heads)
     network = SmallNetwork(size, settings.kind == "next")
     if settings.init:
         network.take(settings.init)
@@ -86,7 +86,7 @@ def filler(settings: Settings) -> dict[str, Any]:
     return found
 
 
-def _tokens(settings: Settings, lines: list[str]) -> Tokenizer:
+def _tokens(settings: FillerSettings, lines: list[str]) -> Tokenizer:
     if not settings.init:
         return tokenizer_of(lines, settings.vocab)
     file = Path(settings.init).expanduser() / "tokenizer.json"
@@ -96,7 +96,7 @@ def _tokens(settings: Settings, lines: list[str]) -> Tokenizer:
 
 
 def _loop(
-    settings: Settings, network: SmallNetwork, lesson: Lesson, texts: Texts, asked: Interrupts
+    settings: FillerSettings, network: SmallNetwork, lesson: TextLoss, texts: Texts, asked: Interrupts
 ) -> tuple[int, float]:
     """Train until the time is up; the number of steps, and the mean loss of the last fifty."""
     optimiser = torch.optim.AdamW(network.parameters(), lr=0.0, betas=(0.9, 0.95), weight_decay=0.01)
@@ -123,10 +123,10 @@ def _loop(
 
 
 @torch.no_grad()
-def measured(network: SmallNetwork, lesson: Lesson, texts: Texts, rounds: int = 4) -> float:
+def measured(network: SmallNetwork, lesson: TextLoss, texts: Texts, rounds: int = 4) -> float:
     """The mean loss on texts that were held out, with holes drawn several times."""
     return sum(float(lesson(network, texts)) for _ in range(rounds)) / rounds
 
 
 if __name__ == "__main__":
-    sys.exit(command(Settings, "Train a small model that fills holes.", filler))
+    sys.exit(command(FillerSettings, "Train a small model that fills holes.", filler))

@@ -29,12 +29,12 @@ from unspool.core.errors import BadRequest
 from unspool.runtime.network.lookahead_heads import Matrices, bent
 
 from .adapt import base_name, rate
+from .chunked_loss import CHUNK, Slopes, foreseen, slopes
 from .command import TrainingSettings, command, device_of, setting
-from .corpus import Corpus
-from .foresight import CHUNK, Slopes, foreseen, slopes
-from .network import Frozen
-from .rows import Batch, batch_of, batches
+from .rows import PaddedBatch, batch_of, batches
 from .teacher import Teacher
+from .token_corpus import TokenCorpus
+from .training_network import Frozen
 
 FILE = "heads.safetensors"
 DECAY = 0.8
@@ -43,7 +43,7 @@ TOPS = (1, 2, 4, 8)
 
 
 @dataclass(frozen=True)
-class Settings(TrainingSettings):
+class HeadsSettings(TrainingSettings):
     """Which heads, on what, for how long."""
 
     out: str = setting("heads", "The folder to write to.")
@@ -56,7 +56,7 @@ class Settings(TrainingSettings):
 
 
 @dataclass
-class Passed:
+class HeadsProgress:
     """What training has done so far: steps, tokens, and every head's loss at the first and at the last step."""
 
     steps: int = 0
@@ -65,7 +65,7 @@ class Passed:
     last: list[float] = field(default_factory=list)
 
 
-def heads(settings: Settings) -> dict[str, Any]:
+def heads(settings: HeadsSettings) -> dict[str, Any]:
     """Train heads and write them with how often they are right; Ctrl-C ends training and writes what there is."""
     if not settings.corpus:
         raise BadRequest("no corpus was given; name .npz files or a folder of them with --corpus.")
@@ -73,13 +73,13 @@ def heads(settings: Settings) -> dict[str, Any]:
         if value < 1:
             raise BadRequest(f"--{name} is {value}; expected at least 1.")
     began, device = time.monotonic(), device_of(settings.device)
-    corpus = Corpus.read([Path(part) for part in settings.corpus.split(",")])
+    corpus = TokenCorpus.read([Path(part) for part in settings.corpus.split(",")])
     among, held = corpus.split(settings.held, settings.seed)
     teacher = Teacher(Frozen.open(settings.model, device))
     dim, count, depth = teacher.frozen.shape.dim, settings.heads, settings.blocks
     sizes = [(count, depth, dim, dim), (count, depth, dim), *([] if settings.blind else [(count, dim, dim)])]
     of = Matrices(*(torch.zeros(size, device=device, requires_grad=True) for size in sizes))
-    out, passed = Path(settings.out), Passed()
+    out, passed = Path(settings.out), HeadsProgress()
     out.mkdir(parents=True, exist_ok=True)
     try:
         rng = np.random.default_rng(settings.seed)
@@ -102,7 +102,12 @@ def heads(settings: Settings) -> dict[str, Any]:
 
 
 def train(
-    teacher: Teacher, of: Matrices, stream: Iterator[Batch], settings: Settings, passed: Passed, began: float
+    teacher: Teacher,
+    of: Matrices,
+    stream: Iterator[PaddedBatch],
+    settings: HeadsSettings,
+    passed: HeadsProgress,
+    began: float,
 ) -> None:
     """Train until the time is up or all steps are made, and take note of what has passed."""
     rule: Slopes = torch.compile(slopes, dynamic=True) if teacher.head.is_cuda else slopes
@@ -131,7 +136,7 @@ def train(
             print(told, flush=True)
 
 
-def learned(teacher: Teacher, batch: Batch, of: Matrices, rule: Slopes) -> list[float]:
+def learned(teacher: Teacher, batch: PaddedBatch, of: Matrices, rule: Slopes) -> list[float]:
     """Add the slopes of a batch; return every head's mean cross-entropy."""
     count = len(of.blocks)
     with torch.no_grad():
@@ -153,7 +158,7 @@ def learned(teacher: Teacher, batch: Batch, of: Matrices, rule: Slopes) -> list[
 
 
 @torch.no_grad()
-def hits(teacher: Teacher, corpus: Corpus, held: NDArray[np.int64], of: Matrices) -> dict[str, list[list[float]]]:
+def hits(teacher: Teacher, corpus: TokenCorpus, held: NDArray[np.int64], of: Matrices) -> dict[str, list[list[float]]]:
     """How often the token that came is among a head's best, by the kind of answer, head by head."""
     found, count = {}, len(of.blocks)
     for kind, among in (("greedy", held[corpus.greedy[held]]), ("drawn", held[~corpus.greedy[held]])):
@@ -177,4 +182,4 @@ def hits(teacher: Teacher, corpus: Corpus, held: NDArray[np.int64], of: Matrices
 
 
 if __name__ == "__main__":
-    sys.exit(command(Settings, "Train heads that look ahead.", heads))
+    sys.exit(command(HeadsSettings, "Train heads that look ahead.", heads))

@@ -10,7 +10,7 @@ from unspool.api.diverge import divergence, passes_of
 from unspool.api.lm import LM
 from unspool.api.settings import Settings
 
-from .case import Case
+from .bench_case import BenchCase
 from .contender import PLAIN, Contender, Sample
 from .journal import Journal, Key
 
@@ -27,11 +27,11 @@ class Race:
 
     lm: LM
     contenders: Sequence[Contender]
-    cases: Sequence[Case]
+    cases: Sequence[BenchCase]
     settings: Settings
     repeats: int = 1
 
-    def plan(self) -> Iterator[tuple[Key, Case, Contender]]:
+    def plan(self) -> Iterator[tuple[Key, BenchCase, Contender]]:
         """Everything that is to be measured, in its order."""
         for repeat in range(self.repeats):
             for case in self.cases:
@@ -49,7 +49,7 @@ class Race:
                 journal.add(key, self._measured(journal, key, case, contender))
             advance()
 
-    def _measured(self, journal: Journal, key: Key, case: Case, contender: Contender) -> dict[str, Any]:
+    def _measured(self, journal: Journal, key: Key, case: BenchCase, contender: Contender) -> dict[str, Any]:
         prompts = [self._encoded(case, text) for text in case.prompts]
         # The same seed in every run: another draw in a later one would be another text.
         settings = replace(self.settings, max_tokens=case.most, stop=case.stops)
@@ -82,7 +82,7 @@ class Race:
                     parted.append({**asdict(found), "near_tie": found.near_tie})
         return {"same": same, "parted": parted}
 
-    def _encoded(self, case: Case, text: str) -> tuple[int, ...]:
+    def _encoded(self, case: BenchCase, text: str) -> tuple[int, ...]:
         if case.raw or self.lm.vocabulary.chat_template is None:
             return self.lm.encode(text)
         return self.lm.encode([{"role": "user", "content": text}])

@@ -10,7 +10,7 @@ from unspool.core.asks import TARGET
 from unspool.runtime.engine.job import Job
 
 
-class Filled(NamedTuple):
+class FilledCanvas(NamedTuple):
     """One canvas that was filled: the answer, the forwards it took, and the nats that each round told.
 
     A round tells Σ −ln p(token) of what it filled, p the model's own law at that moment; what was taken back later
@@ -34,7 +34,7 @@ class Filled(NamedTuple):
         return max(1, math.ceil(self.information / most - 1e-9)) if most > 0 else 1
 
 
-def filled(job: Job) -> Filled:
+def filled(job: Job) -> FilledCanvas:
     """What an ended request did, from what it emitted; its rounds are at least `least`, or something is miscounted."""
     done = job.result()
     laws = [law for emit in job.emitted for law in emit.before]
@@ -45,6 +45,6 @@ def filled(job: Job) -> Filled:
     when = canvas.filled[len(job.text) :]
     for step, token, law in zip(when, done.tokens, laws, strict=False):
         nats[step] += max(0.0, -law.logprob(token))
-    told = Filled(done.tokens, job.trace.forwards[TARGET], tuple(nats[step] for step in sorted(nats)))
+    told = FilledCanvas(done.tokens, job.trace.forwards[TARGET], tuple(nats[step] for step in sorted(nats)))
     assert told.forwards >= len(told.nats) >= told.least, f"{told} tells more than its rounds can hold"
     return told

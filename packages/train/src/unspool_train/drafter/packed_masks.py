@@ -21,20 +21,20 @@ from safetensors.torch import save_file
 from torch import Tensor
 from torch.nn import functional
 
-from ..corpus import Corpus
-from ..delta import filed
-from ..foresight import Slopes, foreseen
+from ..chunked_loss import Slopes, foreseen
+from ..delta_compression import filed
 from ..rows import batch_of
 from ..teacher import Teacher
+from ..token_corpus import TokenCorpus
 from .acceptance import ROWS, Acceptance
 from .consistency import FILE, KEPT, RANK, Consistent, Laid, Weights
-from .lessons import Lesson, Teaching
+from .target_outputs import TargetOutputs, Teaching
 
 HOLE = -1
 MASK = 16  # the token by which files name masks, as those of block diffusion do: the model with masks never says it
 
 
-class Packed(Consistent):
+class PackedMasks(Consistent):
     """The target with masks: their embedding learns, and with `factors` every matrix a little."""
 
     def __init__(self, teacher: Teacher, block: int, seed: int, factors: bool) -> None:
@@ -51,13 +51,13 @@ class Packed(Consistent):
         words = self.teacher.embedding[tokens.clamp(min=0)]
         return torch.where((tokens == HOLE)[..., None], self.tensors["mask"].to(words), words)
 
-    def guesses(self, weights: Weights, lesson: Lesson) -> tuple[Tensor, Tensor, Laid]:
+    def guesses(self, weights: Weights, lesson: TargetOutputs) -> tuple[Tensor, Tensor, Laid]:
         """States behind the text's tokens and behind the masks in their places."""
         laid = self.lay(lesson)
         masks = torch.full_like(lesson.tokens, HOLE)
         return *self.states(weights, torch.cat([lesson.tokens, masks], 1), laid), laid
 
-    def learn(self, lesson: Lesson, decay: float, rule: Slopes) -> list[float]:
+    def learn(self, lesson: TargetOutputs, decay: float, rule: Slopes) -> list[float]:
         """Add the slopes of the distance of laws behind masks, by their number in the block; return these distances."""
         clean, behind, laid = self.guesses(self.weights(), lesson)
         loss, found = clean.new_zeros((), dtype=torch.float32), list[Tensor]()
@@ -75,7 +75,7 @@ class Packed(Consistent):
         return torch.stack(found).tolist()
 
     @torch.no_grad()
-    def measure(self, teaching: Teaching, corpus: Corpus, documents: Sequence[int]) -> Acceptance:
+    def measure(self, teaching: Teaching, corpus: TokenCorpus, documents: Sequence[int]) -> Acceptance:
         """`best` and `overlap` by the number of the mask, as those of heads; `length`: tokens of a greedy round."""
         best, overlap, counted = (torch.zeros(self.block) for _ in range(3))
         runs, starts = 0, 0

@@ -29,22 +29,22 @@ from unspool.models.weights import open_checkpoint
 from unspool.runtime.network.attention import without_plans
 
 from ..adapt import Interrupts, base_name, rate
+from ..chunked_loss import LOSSES, Slopes
 from ..command import TrainingSettings, command, device_of, setting
-from ..corpus import Corpus
-from ..foresight import LOSSES, Slopes
-from ..network import Frozen
-from ..rows import Batch, batches
+from ..rows import PaddedBatch, batches
 from ..teacher import Teacher
+from ..token_corpus import TokenCorpus
+from ..training_network import Frozen
 from .acceptance import acceptance
 from .adversary import Adversary
 from .beginnings import begun
 from .checkpoint import Progress, resume, save
 from .consistency import Consistent
 from .export import LLAMA, export, export_model
-from .kinds import KINDS, Asked, Kind, kind_of
+from .kinds import KINDS, Asked, DrafterKind, kind_of
 from .layers import mixed
-from .lessons import Pupil, Teaching, draft_vocabulary
 from .muon import OPTIMISERS
+from .target_outputs import Teaching, TrainableDrafter, draft_vocabulary
 from .unroll import Unroll
 
 WARMUP = 50  # steps over which the learning rate rises
@@ -53,7 +53,7 @@ SAID = 25  # steps between lines of the log
 
 
 @dataclass(frozen=True)
-class Settings(TrainingSettings):
+class DrafterSettings(TrainingSettings):
     """Which drafter, on what, for how long."""
 
     kind: str = setting("eagle3", "One of: " + "; ".join(f"{k.name}, {k.about}" for k in KINDS.values()) + ".")
@@ -107,12 +107,14 @@ class Settings(TrainingSettings):
         return Asked(self.layers or kind_of(self.kind).layers, states, self.depth, self.mask, self.hidden)
 
 
-def learner(kind: Kind, file: DrafterFile, teacher: Teacher, depth: int, seed: int) -> Pupil | Consistent:
+def learner(
+    kind: DrafterKind, file: DrafterFile, teacher: Teacher, depth: int, seed: int
+) -> TrainableDrafter | Consistent:
     """What learns: a drafter as its paper has it, or the target itself where that is changed."""
     if kind.change is not None:
         return kind.change(teacher, depth, seed)
     adversary = Adversary(teacher.head.device) if kind.judged else None
-    return Pupil(file, teacher, depth, kind.feature, adversary)
+    return TrainableDrafter(file, teacher, depth, kind.feature, adversary)
 
 
 def renewed(
@@ -126,19 +128,19 @@ def renewed(
     return {"head.weight": rows[ids], "ids": ids}
 
 
-class Run:
+class DrafterRun:
     """One training: its drafter, its clock and its log."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: DrafterSettings) -> None:
         settings.check()
         self.settings, self.began, self.interrupts = settings, time.monotonic(), Interrupts()
         self.device, self.out = device_of(settings.device), Path(settings.out)
         self.kind = kind_of(settings.kind)
-        self.corpus = Corpus.read([Path(part) for part in settings.corpus.split(",")])
+        self.corpus = TokenCorpus.read([Path(part) for part in settings.corpus.split(",")])
         self.among, held = self.corpus.split(0.0 if settings.examined else settings.held, settings.seed)
         self.examined = self.corpus
         if settings.examined:
-            self.examined = Corpus.read([Path(part) for part in settings.examined.split(",")])
+            self.examined = TokenCorpus.read([Path(part) for part in settings.examined.split(",")])
             held, _ = self.examined.split(0.0)
         greedy = self.examined.greedy[held]
         self.held = {"greedy": held[greedy][: settings.exam], "drawn": held[~greedy][: settings.exam]}
@@ -183,7 +185,7 @@ class Run:
         teacher = Teacher(self.frozen, compiled)
         self.teaching = Teaching(teacher, self.file.spec.states, self.file.tensors.get("ids"))
         self.pupil = learner(self.kind, self.file, teacher, self.settings.depth, self.settings.seed)
-        if compiled and isinstance(self.pupil, Pupil) and isinstance(self.pupil.forward, Unroll):
+        if compiled and isinstance(self.pupil, TrainableDrafter) and isinstance(self.pupil.forward, Unroll):
             self.pupil.forward.attend = torch.compile(mixed, dynamic=True)
         rule = LOSSES[self.settings.loss or self.kind.loss]
         self.rule: Slopes = torch.compile(rule, dynamic=True) if compiled else rule
@@ -217,14 +219,16 @@ class Run:
             if len(documents):
                 asked = self.teaching, self.examined, [int(n) for n in documents]
                 found[sort] = (
-                    acceptance(self.pupil, *asked) if isinstance(self.pupil, Pupil) else self.pupil.measure(*asked)
+                    acceptance(self.pupil, *asked)
+                    if isinstance(self.pupil, TrainableDrafter)
+                    else self.pupil.measure(*asked)
                 )
         self.say(
             "exam", step=self.progress.steps, done=round(self.done, 3), **{s: a.record() for s, a in found.items()}
         )
         return {sort: a.record() for sort, a in found.items()}
 
-    def step(self, batch: Batch) -> tuple[list[float], float]:
+    def step(self, batch: PaddedBatch) -> tuple[list[float], float]:
         """One step of the optimiser; the distances by depth, and the norm of the slopes."""
         for group in self.optimiser.param_groups:
             group["lr"] = rate(self.settings.lr, self.progress.steps, WARMUP, self.done)
@@ -238,7 +242,7 @@ class Run:
         self.progress.tokens += int(batch.lengths.sum())
         return losses, float(norm)
 
-    def settle(self, batch: Batch) -> None:
+    def settle(self, batch: PaddedBatch) -> None:
         """Compute one gradient and throw it away; where compiling fails, go on without."""
         try:
             self.pupil.learn(self.teaching.lesson(batch), self.settings.decay, self.rule)
@@ -275,9 +279,9 @@ class Run:
 
 
 @without_plans()
-def drafter(settings: Settings) -> dict[str, Any]:
+def drafter(settings: DrafterSettings) -> dict[str, Any]:
     """Train a drafter and write its folder; Ctrl-C ends training and leaves a drafter and a checkpoint."""
-    run = Run(settings)
+    run = DrafterRun(settings)
     rng = np.random.default_rng((settings.seed, run.progress.steps))
     stream = batches(run.corpus, run.among, rng, settings.greedy, settings.tokens, run.device)
     size = sum(tensor.numel() for tensor in run.pupil.tensors.values())
@@ -294,7 +298,7 @@ def drafter(settings: Settings) -> dict[str, Any]:
     return {"steps": run.progress.steps, "tokens": run.progress.tokens, "parameters": size, "acceptance": found}
 
 
-def train(run: Run, stream: Iterator[Batch]) -> None:
+def train(run: DrafterRun, stream: Iterator[PaddedBatch]) -> None:
     """Train until the time is up or all steps are made; measure and keep what there is every now and then."""
     since, tokens, examined = time.monotonic(), run.progress.tokens, run.done
     first = run.progress.steps
@@ -321,4 +325,4 @@ def train(run: Run, stream: Iterator[Batch]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(command(Settings, "Train a drafter.", drafter))
+    sys.exit(command(DrafterSettings, "Train a drafter.", drafter))

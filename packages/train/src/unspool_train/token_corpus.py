@@ -29,7 +29,7 @@ class Document:
 
 
 @dataclass(frozen=True)
-class Corpus:
+class TokenCorpus:
     """Documents end to end: `starts` has one more entry than there are documents."""
 
     tokens: NDArray[np.uint16]
@@ -39,7 +39,7 @@ class Corpus:
     closed: NDArray[np.bool_]
 
     @classmethod
-    def read(cls, sources: Sequence[Path | str]) -> Corpus:
+    def read(cls, sources: Sequence[Path | str]) -> TokenCorpus:
         """Read .npz and .npz.gz files, or every such file of a folder, in the order of their names."""
         parts = [_load(file) for source in sources for file in _files(Path(source))]
         joined = {field: np.concatenate([part[field] for part in parts]) for field in FIELDS}

@@ -10,14 +10,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .corpus import Corpus
+from .noisy_rows import NoisyBatch, Recipe, pack
 from .objective import Readouts
-from .packing import Batch, Recipe, pack
+from .token_corpus import TokenCorpus
 
 CERTAIN = 0.9
 
 
-def exam(corpus: Corpus, among: NDArray[np.int64], count: int, recipe: Recipe) -> list[Batch]:
+def exam(corpus: TokenCorpus, among: NDArray[np.int64], count: int, recipe: Recipe) -> list[NoisyBatch]:
     """Batches that are the same in every run: blocks of 16 and of 32, any number of masks, all weighing alike.
 
     Where windows are learnt too, also those of the recipe's size, of masks alone.
@@ -33,7 +33,7 @@ def exam(corpus: Corpus, among: NDArray[np.int64], count: int, recipe: Recipe) -
     return batches
 
 
-def marks(batches: Sequence[Batch], answers: Sequence[Readouts]) -> dict[str, dict[str, float]]:
+def marks(batches: Sequence[NoisyBatch], answers: Sequence[Readouts]) -> dict[str, dict[str, float]]:
     """Cross-entropy and accuracy of next tokens, and of masks by block size and by the share of the block masked."""
     loss, right, sure = (
         np.concatenate([getattr(answer, name).float().cpu().numpy() for answer in answers])
@@ -60,7 +60,7 @@ def marks(batches: Sequence[Batch], answers: Sequence[Readouts]) -> dict[str, di
 
 
 @dataclass
-class Passed:
+class StepSums:
     """What passed since a moment; sums stay on the device until they are read."""
 
     since: float
@@ -70,7 +70,7 @@ class Passed:
     clean: int = 0
     waited: float = 0.0
 
-    def add(self, batch: Batch, answer: Readouts, waited: float) -> None:
+    def add(self, batch: NoisyBatch, answer: Readouts, waited: float) -> None:
         """Count a batch and the seconds that were spent waiting for it."""
         causal = torch.from_numpy(batch.block == 0).to(answer.loss.device)
         weight = torch.from_numpy(batch.weight).to(answer.loss.device)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from unspool.core.errors import BadModel
 
-from .network import MATRICES, is_matrix
+from .training_network import MATRICES, is_matrix
 
 _FILED = {
     "q": "self_attn.q_proj.weight",

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from .corpus import Corpus, Document
+from .token_corpus import Document, TokenCorpus
 
 Ints = NDArray[np.int32]
 _OPENING = 0.25  # of the ordered blocks: the first look, all masked, and the second with the first token alone
@@ -58,7 +58,7 @@ class Recipe:
 
 
 @dataclass(frozen=True)
-class Batch:
+class NoisyBatch:
     """Rows of tokens with what each sees, and the read-outs: flat place, target, weight, block (0: causal), masks."""
 
     tokens: Ints
@@ -111,7 +111,7 @@ def weights(masked: NDArray[np.bool_], clip: float, decay: float) -> NDArray[np.
     return np.where(masked & (place > 0), each, 0.0)
 
 
-def pack(corpus: Corpus, stream: Iterator[int], rng: np.random.Generator, recipe: Recipe) -> Batch:
+def pack(corpus: TokenCorpus, stream: Iterator[int], rng: np.random.Generator, recipe: Recipe) -> NoisyBatch:
     """Fill rows with documents until none fits."""
     rows = _Rows(recipe)
     missed = 0
@@ -217,12 +217,12 @@ class _Rows:
             )
         )
 
-    def batch(self) -> Batch:
+    def batch(self) -> NoisyBatch:
         """Return the rows; the causal weights add up to `causal`, those of the blocks to 1."""
         read, target, weight, block, number, real = (np.concatenate(part) for part in zip(*self.reads, strict=True))
         total_causal, total_block = weight[block == 0].sum(), weight[block > 0].sum()
         scale = np.where(block == 0, self.recipe.causal / max(total_causal, 1e-9), 1.0 / max(total_block, 1e-9))
-        return Batch(
+        return NoisyBatch(
             self.tokens,
             self.places,
             self.past,
