@@ -38,7 +38,7 @@ from unspool.api.loader import load
 from unspool.api.settings import Settings
 from unspool.models.address import path
 from unspool.models.weights import open_checkpoint
-from unspool_bench.peers import mirror
+from unspool_bench.transformers_peer import mirror
 
 CROWDS = (1, 32, 128)
 OURS_ALONE = ("typical", "no_repeat_ngram_size")  # settings that vLLM has not

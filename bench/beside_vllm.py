@@ -12,15 +12,18 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+BEGAN = time.perf_counter()  # before vLLM is imported, which is a part of its start
+
+import vllm  # noqa: E402
+from vllm.sampling_params import StructuredOutputsParams  # noqa: E402
+
 Ask = Callable[[Sequence[Sequence[int]]], int]
 
 
 def start(folder: Path, speculative: dict[str, Any] | None, dummy: bool = False) -> Any:
     """An engine over the same weights, or made-up ones; without a cache of prefixes, as prompts are asked again."""
-    from vllm import LLM
-
     sizes = [1, 2, 4, 8, 16, 32, 64, 128]
-    return LLM(
+    return vllm.LLM(
         model=str(folder / "model"),
         dtype="bfloat16",
         max_model_len=4096,
@@ -35,15 +38,12 @@ def start(folder: Path, speculative: dict[str, Any] | None, dummy: bool = False)
 
 def asker(llm: Any, given: dict[str, Any], most: int, spelt: bool = True) -> Ask:
     """Writes texts under these settings, named as in OpenAI's protocol; gives the number of tokens."""
-    from vllm import SamplingParams
-    from vllm.sampling_params import StructuredOutputsParams
-
     given = {"temperature": 0.0, **given}
     schema = given.pop("schema", None)
     if "logit_bias" in given:
         given["logit_bias"] = {int(token): bias for token, bias in given["logit_bias"].items()}
     form = {} if schema is None else {"structured_outputs": StructuredOutputsParams(json=schema)}
-    params = SamplingParams(max_tokens=most, ignore_eos=schema is None, detokenize=spelt, **form, **given)
+    params = vllm.SamplingParams(max_tokens=most, ignore_eos=schema is None, detokenize=spelt, **form, **given)
 
     def ask(prompts: Sequence[Sequence[int]]) -> int:
         out = llm.generate([{"prompt_token_ids": list(prompt)} for prompt in prompts], params, use_tqdm=False)
@@ -73,13 +73,10 @@ def main() -> None:
         (folder / "found.json").write_text(json.dumps(found, indent=1))
         print(name, value, flush=True)
 
-    began = time.perf_counter()
     dummy = bool(task.get("dummy"))
     llm = start(folder, None, dummy)
-    import vllm
-
     note("version", vllm.__version__)
-    note("start_seconds", round(time.perf_counter() - began, 1))
+    note("start_seconds", round(time.perf_counter() - BEGAN, 1))
     for crowd, name, given in task["rows"]:
         prompts = [task["prompts"][i % len(task["prompts"])] for i in range(crowd)]
         try:

@@ -20,6 +20,7 @@ from pathlib import Path
 from time import perf_counter
 from typing import Any
 
+import jsonschema
 import torch
 from record import save
 
@@ -79,8 +80,6 @@ def usable(lm: unspool.LM, folder: Path, limit: int, tokens: int, temperature: f
 
 
 def valid(text: str, schema: Any) -> bool:
-    import jsonschema
-
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     try:
         kind(schema).validate(json.loads(text))

@@ -14,6 +14,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 from canvas_json import sampled
 
 from unspool.core.errors import BadRequest
@@ -128,8 +129,6 @@ def opened(path: Path, most: int) -> tuple[list[Item], dict[str, int]]:
 
 def _valid_json(text: str, schema: Any) -> bool:
     """What jsonschema says, formats included; the year 0000, which RFC 3339 has and Python has not, is let pass."""
-    import jsonschema
-
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     try:
         errors = kind(schema, format_checker=kind.FORMAT_CHECKER).iter_errors(json.loads(text))

@@ -251,7 +251,7 @@ def time_small(model: Model) -> Iterator[dict[str, Any]]:
 
 def time_steps(model: Model, speed: float) -> Iterator[dict[str, Any]]:
     """A whole forward with its verdict; the weights of all layers are themselves larger than the cache."""
-    from stack import Stack, inputs_of
+    from stack import Stack, inputs_of  # here: it imports this file
 
     stack = Stack(model, model.layers, 1024 + 64 * 64)
     for number, tokens in (*BATCHES, (64, 1)):

@@ -263,7 +263,7 @@ def compare(ways: dict[str, Way], items: ItemSet, texts: Tensor, device: str) ->
             run = partial(both, way, states[name], scores, tokens, depth)
             found[name].append(seconds(run, device))
             if name in ("static", "columns", "ranges") and device != "cpu":
-                from unspool.kernels.tune import microseconds
+                from unspool.kernels.tune import microseconds  # here: Triton is not there without a GPU
 
                 found["graph" if name == "static" else f"{name} graph"].append(microseconds([run] * 20) / 1e6)
         if 32 * width > vocab:

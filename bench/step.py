@@ -26,7 +26,7 @@ from unspool.models.weights import Checkpoint, open_checkpoint
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.network.llama import Llama
 from unspool.runtime.network.network import Batch, Row
-from unspool_bench.peers import mirror
+from unspool_bench.transformers_peer import mirror
 
 STEPS = ((1, 128), (1, 1024), (8, 128), (64, 128))  # (new tokens, tokens before them)
 DECODED, PROMPT = 32, 128

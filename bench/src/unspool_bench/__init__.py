@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from . import chart as chart
     from . import contender as contender
     from . import journal as journal
+    from . import llamacpp_peer as llamacpp_peer
     from . import machine as machine
     from . import molecule as molecule
     from . import parallel as parallel
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from . import suites as suites
     from . import takers as takers
     from . import tasks as tasks
+    from . import transformers_peer as transformers_peer
     from . import tuning as tuning
     from . import unmask_policies as unmask_policies
 

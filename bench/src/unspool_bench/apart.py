@@ -8,6 +8,7 @@ import signal
 import sys
 from collections.abc import Callable
 from multiprocessing.connection import Connection
+from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 T = TypeVar("T")
@@ -98,8 +99,7 @@ def _serve(work: Callable[[Any], Any], other: Connection, line: Connection) -> N
 def _bound() -> None:
     """Let the process take only so much more memory, where the system knows how."""
     try:
-        import resource
-        from pathlib import Path
+        import resource  # here: Windows has none, and works without
 
         pages = int(Path("/proc/self/statm").read_text().split()[0])
         most = pages * resource.getpagesize() + MEMORY

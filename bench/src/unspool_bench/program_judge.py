@@ -276,8 +276,8 @@ def _defend(program: str, requests: int, replies: int, others: tuple[int, ...], 
 
 def _no_sockets() -> None:
     """Where the kernel gives no network of its own: make sockets hard to have. A fence, not a wall."""
-    import _socket
-    import socket
+    import _socket  # both here: where there is a wall, no trial waits for them
+    import socket  # here for the same reason
 
     def refuse(*_: Any, **__: Any) -> None:
         raise PermissionError("no network here")

@@ -14,6 +14,7 @@ from typing import Any
 from torch import Tensor
 
 from unspool.core.errors import BadRequest, UnspoolError
+from unspool.core.extra import brought_by
 from unspool.rules.constrain import Constraint
 from unspool.rules.constrain.form import FormVocabulary
 
@@ -172,8 +173,7 @@ class SchemaJudge:
 
 def judging(schema: Any) -> Callable[[str], bool | None]:
     """What the package jsonschema says of a text: valid, invalid, or None where it cannot tell."""
-    import jsonschema
-
+    jsonschema = brought_by("grammar", "jsonschema", "judging what was written")
     kind = jsonschema.validators.validator_for(schema, default=jsonschema.Draft202012Validator)
     validator = kind(schema, format_checker=kind.FORMAT_CHECKER)
 

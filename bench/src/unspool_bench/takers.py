@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from unspool.rules.constrain import Constraint, Report, json_schema
 from unspool.rules.constrain.form import FormVocabulary
 from unspool.rules.constrain.matcher import engine, tongue
+from unspool.rules.constrain.xgrammar import compiled
 
 
 class Taker(Protocol):
@@ -60,8 +61,6 @@ class XGrammar:
 
     def take(self, schema: Any, words: FormVocabulary) -> tuple[Constraint, Report]:
         """Its grammar, without the check at the end that we put behind it."""
-        from unspool.rules.constrain.xgrammar import compiled
-
         return compiled(json.dumps(schema), words), Report()
 
     def refused(self, schema: Any) -> tuple[str, ...]:

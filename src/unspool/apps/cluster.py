@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 
-from ..core.errors import BadRequest, MissingExtra
+from ..core.errors import BadRequest
+from ..core.extra import brought_by
 
 ADDRESS = "RAY_ADDRESS"  # where a cluster is, as Ray itself has it
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}  # else it reports to its makers what it is used for
@@ -49,10 +50,7 @@ def joined(purpose: str, echo: bool = False) -> Iterator[None]:
     """
     for name, value in (QUIET | (ECHO if echo else {})).items():
         os.environ.setdefault(name, value)
-    try:
-        import ray
-    except ImportError:
-        raise MissingExtra("ray", "ray", purpose) from None
+    ray = brought_by("ray", "ray", purpose)
     if ray.is_initialized():
         yield
         return
@@ -73,9 +71,7 @@ def joined(purpose: str, echo: bool = False) -> Iterator[None]:
 
 def crew(workers: int | None, cpus: float, gpus: float | None, device: str) -> Crew:
     """So many workers with so much each; unless told, as many as the cluster has room for, on GPUs if it has any."""
-    import ray
-
-    have = ray.cluster_resources()
+    have = brought_by("ray", "ray", "A cluster").cluster_resources()
     if gpus is None:
         gpus = 1.0 if device.startswith("cuda") or (device == "auto" and have.get("GPU", 0) >= 1) else 0.0
     fit = int(min(have.get(kind, 0.0) / each for kind, each in (("CPU", cpus), ("GPU", gpus)) if each))

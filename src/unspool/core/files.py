@@ -45,9 +45,9 @@ def read_text(path: str | Path, most: int) -> str:
 def read_toml(path: str | Path) -> dict[str, Any]:
     """The tables of a TOML file; ValueError if it is none, or none that can be read in no time."""
     if sys.version_info >= (3, 11):
-        import tomllib  # here: it is seldom needed
+        import tomllib  # here: every command reads files, few of them TOML
     else:
-        import tomli as tomllib
+        import tomli as tomllib  # here for the same reason
     text = read_text(path, TOML)
     if any(len(line) > LINE for line in text.splitlines()):
         raise ValueError(f"a line is too long; expected at most {LINE} characters")

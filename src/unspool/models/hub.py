@@ -1,7 +1,8 @@
 """Models of the Hugging Face Hub, by its own library: downloads that continue, revisions, tokens, mirrors, the cache.
 
 `HF_ENDPOINT`, `HF_TOKEN`, `HF_HOME` and `HF_HUB_OFFLINE` mean what they mean there. Code of a model is not downloaded.
-The models of the catalogue do not come from here: see `fetch.py`.
+The models of the catalogue do not come from here: see `fetch.py`. That library takes a while to import, so whoever may
+need this module takes it from the package, `models.hub`.
 """
 
 from __future__ import annotations
@@ -9,6 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
+
+from huggingface_hub import HfApi, constants, hf_hub_download, snapshot_download
+from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
 
 from ..core.errors import BadModel, FetchFailed
 from .address import offline
@@ -72,8 +76,6 @@ def chosen(names: Sequence[str], tag: str, address: str) -> str:
 
 def _tagged(name: str, tag: str, revision: str | None, why: str | None, names: list[str]) -> Path:
     """The .gguf file of a model that a tag names."""
-    from huggingface_hub import hf_hub_download  # here: it takes a while, and most models come from elsewhere
-
     if why is not None:
         folder = _brought(name, revision, "*.gguf", why, here="**/*.gguf")
         names = [str(file.relative_to(folder)) for file in folder.rglob("*.gguf")]
@@ -88,8 +90,6 @@ def _tagged(name: str, tag: str, revision: str | None, why: str | None, names: l
 
 def _brought(name: str, revision: str | None, weights: str, why: str | None, here: str = "") -> Path:
     """A model's settings and weights; those that are here already, if there is a reason why others cannot be had."""
-    from huggingface_hub import snapshot_download  # here: it takes a while, and most models come from elsewhere
-
     wanted = [here] if here else [*SETTINGS, weights]
     try:
         return Path(
@@ -117,9 +117,6 @@ def _asked(name: str, revision: str | None) -> tuple[str, list[str]]:
 
     Asked first and with little patience: a download would try a dead line again and again for half a minute.
     """
-    from huggingface_hub import HfApi, constants
-    from huggingface_hub.errors import HFValidationError, RepositoryNotFoundError, RevisionNotFoundError
-
     try:
         told = HfApi().model_info(name, revision=revision, timeout=PATIENCE)
     except HFValidationError as error:

@@ -11,7 +11,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+import numpy as np
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
 from torch import Tensor
 
 from unspool.core.errors import BadModel
@@ -77,8 +80,6 @@ def read_delta(source: Path | str, device: str = "cpu") -> Delta:
         if not stored:
             return _read_stacked(path, device)
         path = stored[-1]
-    from safetensors import SafetensorError, safe_open
-
     try:
         with safe_open(path, "pt", device=device) as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 (not a mapping)
@@ -120,8 +121,6 @@ def _own(name: str) -> str:
 
 def _read_stacked(folder: Path, device: str) -> Delta:
     """All layers in one array per kind of matrix, as a first adaptation was stored."""
-    import numpy as np
-
     ranks = sorted(folder.glob("rank*.npz"))
     others = folder / "norms_and_mask.npz"
     if not ranks or not others.is_file():
@@ -198,8 +197,6 @@ def _spectrum(change: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
 def write_delta(path: Path | str, delta: Delta, base_name: str, mask_id: int) -> Delta:
     """Write a delta and return what a reader will get back."""
-    from safetensors.torch import save_file
-
     tensors = {filed(name): value.float().cpu().contiguous() for name, value in delta.whole.items()}
     for name, factors in delta.factors.items():
         for part, wide in (("a", factors.left), ("b", factors.right)):

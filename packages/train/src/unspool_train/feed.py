@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import queue
+import signal
 from collections.abc import Sequence
 from multiprocessing.context import SpawnProcess
 from pathlib import Path
@@ -75,8 +76,6 @@ def _work(
     held: float,
     seed: tuple[int, int],
 ) -> None:
-    import signal
-
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)  # the reader ends us, after it has written what it has
     corpus = TokenCorpus.read(sources)

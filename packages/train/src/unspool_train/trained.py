@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from .delta_compression import Delta, Factors, factorised, read_delta
@@ -65,16 +66,12 @@ def begun(source: str, start: Mapping[str, Tensor]) -> dict[str, Tensor]:
     path = Path(source) / CHECKPOINT if Path(source).is_dir() else Path(source)
     device = str(start["norm"].device)
     if path.name == CHECKPOINT and path.is_file():
-        from safetensors.torch import load_file
-
         return load_file(path, device=device)
     return read_delta(source, device).applied(start)
 
 
 def keep(weights: Mapping[str, Tensor], path: Path) -> None:
     """Write whole weights, in place of those written before."""
-    from safetensors.torch import save_file
-
     partial = path.with_name(path.name + ".part")
     save_file({name: value.cpu().contiguous() for name, value in weights.items()}, partial)
     partial.replace(path)

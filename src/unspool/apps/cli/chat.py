@@ -115,7 +115,7 @@ def chat(method: str, system: str | None, trace: bool, loading: Loading, drawing
 def _edit_lines() -> None:
     """Give `input` arrow keys and a history, where the system has them."""
     with suppress(ImportError):
-        import readline  # noqa: F401  (importing it is what does it)
+        import readline  # noqa: F401  (importing it is what does it, to every `input` from then on)
 
 
 def _line(live: bool) -> str | None:

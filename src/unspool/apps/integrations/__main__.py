@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 from ...core.errors import MissingExtra, UnspoolError
+from ...core.extra import brought_by
 
 
 def main() -> None:
     """Register, then hand over."""
     try:
-        from lm_eval.__main__ import cli_evaluate
-    except ImportError as error:
-        raise SystemExit(str(MissingExtra("lm_eval", "lm-eval", "The harness"))) from error
+        lm_eval = brought_by("lm-eval", "lm_eval.__main__", "The harness")
+    except MissingExtra as error:
+        raise SystemExit(str(error)) from error
     from . import harness  # noqa: F401  (registers itself with lm_eval, which is known to be there by now)
 
     try:
-        cli_evaluate()
+        lm_eval.cli_evaluate()
     except UnspoolError as error:
         raise SystemExit(f"unspool: {error}") from None
 

@@ -14,7 +14,8 @@ from ...core.asks import TARGET
 from ...core.chance import Philox
 from ...core.claim import Fitting, Method, texts_of
 from ...core.cost import Cost
-from ...core.errors import BadRequest, MissingExtra
+from ...core.errors import BadRequest
+from ...core.extra import brought_by
 from ...core.law import Law
 from ...core.stop import Stop
 from ...core.trace import Trace
@@ -189,7 +190,8 @@ class Generate:
         context = models[TARGET].context
         rows: list[GenerationRow] = []
         for number, prompt in enumerate(call.prompts):
-            shaped: Warp = Processed(_listed(for_row(processors, number, len(call.prompts))), prompt.padding)
+            listed = _transformers().LogitsProcessorList(for_row(processors, number, len(call.prompts)))
+            shaped: Warp = Processed(listed, prompt.padding)
             warp = shaped if call.sampled else shaped | Temperature(0)
             room = min(len(prompt.tokens) + spare, models[TARGET].room or longest)
             most = call.most if context is None else min(call.most, context - len(prompt.tokens))
@@ -229,17 +231,11 @@ class Generate:
         return self._prices[name]
 
 
-def _listed(processors: Sequence[Any]) -> Any:
-    try:
-        from transformers import LogitsProcessorList
-    except ImportError as error:
-        raise MissingExtra("transformers", "hf", "custom_generate") from error
-    return LogitsProcessorList(processors)
+def _transformers() -> Any:
+    return brought_by("hf", "transformers", "custom_generate")
 
 
 def _as_dict(call: GenerateCall, rows: GenerationRows, sequences: Tensor) -> Any:
-    from transformers.generation import GenerateDecoderOnlyOutput
-
     scores = rows.columns(GenerationRow.processed) if call.scores else None
     logits = rows.columns(GenerationRow.raw) if call.logits else None
-    return GenerateDecoderOnlyOutput(sequences=sequences, scores=scores, logits=logits)
+    return _transformers().generation.GenerateDecoderOnlyOutput(sequences=sequences, scores=scores, logits=logits)

@@ -28,7 +28,7 @@ STACK = 4 << 20  # bytes: less than the threads have that compile what has passe
 
 def main(seconds: float, memory: int, limits: Mapping[str, Any]) -> None:
     """Try what comes until nothing more does; `seconds` of processor time and `memory` bytes for each."""
-    import llguidance
+    import llguidance  # here: a server that compiles no grammars may lack it, and imports this file for its path
 
     tokens = llguidance.LLTokenizer("byte")  # how long it takes to compile does not depend on the vocabulary
     running: dict[int, tuple[int, int]] = {}  # by the pipe that closes with it: number and process
@@ -71,7 +71,7 @@ def _serve(
 
 def _compile(tokens: Any, grammar: bytes, limits: Mapping[str, Any]) -> None:
     """What a server does with a grammar: check it, build it, and ask what may come first."""
-    from llguidance import LLMatcher, LLParserLimits
+    from llguidance import LLMatcher, LLParserLimits  # here: as in `main`, which has imported it before the fork
 
     try:
         source = grammar.decode()
@@ -87,7 +87,7 @@ def _compile(tokens: Any, grammar: bytes, limits: Mapping[str, Any]) -> None:
 
 def _bound(seconds: float, memory: int) -> None:
     """Let this process end by itself when it has had so much processor time, or asks for so much more memory."""
-    import resource
+    import resource  # here: Windows has none, and there too a server imports this file
 
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_PROF, seconds)

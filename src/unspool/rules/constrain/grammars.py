@@ -47,10 +47,8 @@ class Grammar(Form):
 
     def fit(self, words: FormVocabulary) -> Constraint:
         llguidance = engine()
-        from llguidance.gbnf_to_lark import any_to_lark
-
         try:
-            lark = any_to_lark(_renamed(self.source))
+            lark = llguidance.gbnf_to_lark.any_to_lark(_renamed(self.source))
         except Exception as error:  # the converter has errors of its own, and raises plain ones too
             raise BadRequest(
                 f"the grammar cannot be read: {error}. Expected Lark's notation (start: …) or GBNF (root ::= …)"

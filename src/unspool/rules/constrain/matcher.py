@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
 
-from ...core.errors import BadRequest, MissingExtra
+from ...core.errors import BadRequest
+from ...core.extra import brought_by
 from .bits import Bits, MaskCache
 from .constraint import State
 from .cursor import Cursor, Original, VocabularyReader
@@ -212,8 +213,4 @@ def _refusal(named: str, error: str) -> str:
 
 def engine() -> Any:
     """The package that compiles grammars."""
-    try:
-        import llguidance
-    except ImportError:
-        raise MissingExtra("llguidance", "grammar", "a grammar, a regular expression or a JSON schema") from None
-    return llguidance
+    return brought_by("grammar", "llguidance", "a grammar, a regular expression or a JSON schema")

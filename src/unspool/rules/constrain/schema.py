@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from ...core.errors import BadRequest, MissingExtra
+from ...core.errors import BadRequest
+from ...core.extra import brought_by
 from ...core.option import expect
 from .checked_constraint import CheckedConstraint
 from .constraint import Constraint
@@ -210,22 +211,19 @@ def _readable(pattern: str) -> bool:
 
 def validator(source: str, words: FormVocabulary, checked: Sequence[Use] = ()) -> Callable[[str], bool]:
     """What tells whether a finished text is right; of `checked` also what the schema's own draft does not know."""
-    try:
-        from jsonschema.exceptions import SchemaError
-        from jsonschema.validators import Draft7Validator, Draft202012Validator, extend, validator_for
-    except ImportError:
-        raise MissingExtra("jsonschema", "grammar", "checking a JSON text at its end") from None
+    jsonschema = brought_by("grammar", "jsonschema", "checking a JSON text at its end")
+    seventh, newest = jsonschema.Draft7Validator, jsonschema.Draft202012Validator
     schema = json.loads(source)
-    kind = validator_for(schema, default=Draft202012Validator)
+    kind = jsonschema.validators.validator_for(schema, default=newest)
     try:
         kind.check_schema(schema)
-    except SchemaError as error:
+    except jsonschema.SchemaError as error:
         raise BadRequest(f"the JSON schema is broken: {error.message:.1000}") from None
-    every = {**Draft202012Validator.VALIDATORS, **Draft7Validator.VALIDATORS}
+    every = {**newest.VALIDATORS, **seventh.VALIDATORS}
     asked = {use.keyword for use in checked} & every.keys() - kind.VALIDATORS.keys()
     if asked and reference_alone(schema):  # `if` with `const`, in draft 4: to know one and not the other makes no sense
-        asked = Draft7Validator.VALIDATORS.keys() - kind.VALIDATORS.keys()
-    judge = extend(kind, {name: every[name] for name in asked})(
+        asked = seventh.VALIDATORS.keys() - kind.VALIDATORS.keys()
+    judge = jsonschema.validators.extend(kind, {name: every[name] for name in asked})(
         schema, format_checker=checker(kind.FORMAT_CHECKER, words)
     )
 

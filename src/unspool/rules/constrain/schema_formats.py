@@ -51,9 +51,7 @@ def checker(known: Any, words: FormVocabulary) -> Any:
 
     jsonschema lets a format pass that it has no check for, which without further packages are most of them.
     """
-    from jsonschema import FormatChecker
-
-    made = FormatChecker(())
+    made = type(known)(())
     made.checkers = dict(known.checkers)
     for name in KNOWN_FORMATS:
         made.checks(name)(_check(name, words))

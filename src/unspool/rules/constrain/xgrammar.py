@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ...core.errors import BadRequest, MissingExtra
+from ...core.errors import BadRequest
+from ...core.extra import brought_by
 from .bits import Bits, MaskCache
 from .checked_constraint import CheckedConstraint
 from .constraint import Constraint
@@ -126,8 +127,4 @@ def _vocabulary(words: FormVocabulary) -> XgrammarVocabulary:
 
 
 def _engine() -> Any:
-    try:
-        import xgrammar
-    except ImportError:
-        raise MissingExtra("xgrammar", "xgrammar", "a JSON schema by xgrammar") from None
-    return xgrammar
+    return brought_by("xgrammar", "xgrammar", "a JSON schema by xgrammar")

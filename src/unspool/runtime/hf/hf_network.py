@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from ...core.errors import BadRequest
+from ...core.extra import brought_by
 from ..cache.kv_pool import KVPool
 from ..network.network import Batch, NetworkOutputs, Row
 
@@ -201,8 +202,7 @@ class SlotLayer:
 
 def row_cache(slots: KVPool, row: Row, layers: int) -> Any:
     """The `past_key_values` of a row."""
-    from transformers import cache_utils
-
+    cache_utils = brought_by("hf", "transformers.cache_utils", "The transformers runtime")
     # Since the library asks isinstance: ours is such a layer by what it does, with nothing inherited.
     cache_utils.CacheLayerMixin.register(SlotLayer)
     cached: Sequence[SlotLayer] = [SlotLayer(slots, layer, row) for layer in range(layers)]

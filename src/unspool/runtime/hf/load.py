@@ -12,7 +12,8 @@ from typing import Any, NamedTuple
 import torch
 from safetensors import SafetensorError
 
-from ...core.errors import BadModel, MissingExtra
+from ...core.errors import BadModel
+from ...core.extra import brought_by
 from ...models.hub import snapshot
 from ...models.json_vocabulary import read_vocabulary
 from ...models.vocabulary import Vocabulary
@@ -172,8 +173,4 @@ def _found(name: str) -> _LoadArguments:
 
 
 def _transformers() -> Any:
-    try:
-        import transformers
-    except ImportError as error:
-        raise MissingExtra("transformers", "hf", "The transformers runtime") from error
-    return transformers
+    return brought_by("hf", "transformers", "The transformers runtime")
