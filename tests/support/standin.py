@@ -45,6 +45,12 @@ class Instant(Bucket):
             tokens = token_at(on["seed"], on["places"][last] + 1, vocab)
             self.verdicts = torch.stack((on["roots"], tokens), 1)
 
+    def turn(self, shaping, fill):
+        on = self.staging.on
+        turn = int(on["turn"])
+        self.written[:, turn] = token_at(on["seed"], on["places"] + 1 + turn, self.network.vocab)
+        on["turn"] += 1
+
 
 def standin(vocab=512, room=400_000, context=4096, prefix_cache=0, sequences=4096, bucket=Instant) -> CachedModel:
     """The GPU runtime on the stand-in."""

@@ -136,13 +136,15 @@ class Write:
 
     A runner may write up to `most` tokens before it looks up, if nobody looks at their laws; the truth is one `Check`
     of nothing under sample matching for each, and a `Keep` of what it says. A runner that can may draft up to `ahead`
-    tokens for itself at every step, under sample matching: that takes fewer forwards and writes the same.
+    tokens for itself at every step, under sample matching: that takes fewer forwards and writes the same. Behind a
+    token of `ends` nothing is wanted: a runner that notices in time need not write it.
     """
 
     prefix: Prefix
     chance: Chance
     most: int = 1
     ahead: int = 0
+    ends: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ def write_on(
     prefix: Prefix, chance: Chance, stop: Stop, tail: Tail, most: int = AHEAD, ahead: int = 0
 ) -> Generator[Ask, Any, tuple[Prefix, Cut]]:
     """Write at most so many tokens, or fewer, and hand them out; the text as it is then, and whether it has ended."""
-    written: Written = yield Write(prefix, chance, int(min(most, prefix.left)), ahead)
+    written: Written = yield Write(prefix, chance, int(min(most, prefix.left)), ahead, stop.tokens)
     if not written.rounds:
         cut = stop.cut(tail, written.tokens)
         yield Emit(cut.kept, written.before, written.after, rounds=len(cut.kept))

@@ -90,6 +90,27 @@ def test_where_slots_are_short_fewer_tokens_are_written_at_once():
     assert left(model) == (0, 0)
 
 
+@pytest.mark.parametrize(("at", "turns"), [((5,), 12), ((2, 9), 16), ((3, None), 32), ((0,), 8)])
+def test_what_nobody_wants_behind_an_end_is_not_written(at, turns):
+    """The host looks every four turns, while the next four run; `at` is where the end of each text stands, if any."""
+    model = standin(VOCAB, context=256)
+    prompts = [(x + 1,) for x in range(len(at))]
+    texts = [expected(x, list(prompt), 32) for x, prompt in enumerate(prompts)]
+    ends = [frozenset() if place is None else frozenset({text[place]}) for text, place in zip(texts, at, strict=True)]
+    first = [32 if place is None else text.index(text[place]) for text, place in zip(texts, at, strict=True)]
+    assert first == [32 if place is None else place for place in at], "a case whose end stands earlier too"
+    sessions = [model.open(prompt) for prompt in prompts]
+    asked = [ScoreRequest(session, NOTHING) for session in sessions]
+    starts = [Prefix.of(prompt, Same()) for prompt in prompts]
+    writes = [Write(start, Philox(x), 32, 0, end) for x, (start, end) in enumerate(zip(starts, ends, strict=True))]
+    written = model.device.write(asked, writes, 32)
+    assert [reply.tokens for reply in written] == [tuple(text[:turns]) for text in texts]
+    assert [reply.forwards for reply in written] == [turns] * len(at)
+    for session in sessions:
+        session.close()
+    assert left(model) == (0, 0)
+
+
 def test_more_requests_than_lanes_wait_for_one():
     model = standin(VOCAB, sequences=4, context=256)
     engine = Engine({"target": model})

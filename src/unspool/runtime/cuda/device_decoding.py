@@ -25,6 +25,7 @@ from .cuda_graph_executor import CudaGraphExecutor, DeviceCheck, refused, usable
 from .deferred_capture import ladder
 from .device_rejection import refusable
 from .device_speculation import DeviceSpeculation
+from .ending_turns import run_until_ended
 from .footprint import FEW
 from .graph_bucket import STRIDE
 from .graph_states import Lent
@@ -38,8 +39,8 @@ class DeviceDecoding:
     """Checks trees and writes on where the model runs; both answer None where only the host can.
 
     `write` takes these steps: read what is owed of every prompt; let `speculation` go first, if the model drafts for
-    itself and that pays; else take slots for the next tokens of all texts, replay the one-token graph that often, and
-    copy the tokens back once.
+    itself and that pays; else take slots for the next tokens of all texts, replay the one-token graph that often, or
+    until all texts have ended, and copy the tokens back once.
     """
 
     def __init__(
@@ -162,8 +163,12 @@ class DeviceDecoding:
                 ran = CheckedTurns(bucket, free, shaping, checked).run(turns, others)
             else:
                 checked, ran = {}, turns
-                masked = {i: writes[i].prefix for i, own in enumerate(sampling.plans) if own.mask is not None}
-                bucket.run(turns, masks=StepMasks(masked))
+                ends = [write.ends for write in writes]
+                if sampling.shaping.masks or states is not None or not any(ends):  # a state does not go back
+                    masked = {i: writes[i].prefix for i, own in enumerate(sampling.plans) if own.mask is not None}
+                    bucket.run(turns, masks=StepMasks(masked))
+                else:
+                    ran = run_until_ended(bucket, turns, wants, ends)
             written: list[list[int]] = bucket.written[: len(leaves), :ran].tolist()
             told = sampling.logprobs is not None
             reports = bucket.notes.reported(shaping.reports, len(leaves), turns) if told else None

@@ -33,6 +33,7 @@ from .turn_notes import TurnNotes
 from .warp_stage import BARE, Shaping, WarpStage
 
 STRIDE = 32  # tokens that plain decoding writes at most before it looks up
+LOOK = 4  # turns between two looks of the host for tokens that end a text
 BEST = 8  # most probable tokens that are told after every node, for those who remember laws
 
 Lines: TypeAlias = tuple[list[int], list[int], list[int]]
@@ -51,6 +52,7 @@ class Bucket:
             self.written = torch.zeros(size.rows, STRIDE, dtype=torch.int32, device=network.device)
             self.logprobs = torch.zeros(size.rows, STRIDE, 2, dtype=torch.float32, device=network.device)
             self._picked = ReadBack((size.rows,), network.device)
+            self.seen = ReadBack((size.rows, LOOK), network.device)
             self.notes = TurnNotes(STRIDE, size.rows, network.vocab, network.device)
         self.logits = torch.empty(0)
         self.verdicts = torch.empty(0)
