@@ -130,3 +130,16 @@ def test_one_text_that_gains_nothing_does_not_shut_drafts_out_for_the_next(way):
         gate.speculated(poor, 2, 2, drafts)
     assert gate.pays([poor], (drafts,)) is None
     assert gate.pays([Text()], (drafts,)) is drafts
+
+
+@pytest.mark.parametrize(("gains", "pays"), [((1.5, 1.5), True), ((1.2, 1.8), False), ((1.2, 2.6), True)])
+def test_a_text_that_gains_little_is_not_held_up_for_what_another_gains(gains, pays):
+    """Two texts that gain 1.5 have a token in less than a plain step on the mean; of 1.2 and 1.8 that is not so."""
+    gate, texts = SpeculationGate(), [Text() for _ in gains]
+    for _ in range(3):
+        gate.took(2, None, PLAIN)
+        gate.took(2, RECALL, 1.46 * PLAIN)
+    for text, gain in zip(texts, gains, strict=True):
+        for _ in range(60):
+            gate.speculated(text, 8, 8 * gain, rows=2)
+    assert (gate.pays(texts) is not None) is pays

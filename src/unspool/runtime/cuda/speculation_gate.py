@@ -56,14 +56,16 @@ RECALL = Drafting(Way.RECALL, WIDE)
 class SpeculationGate:
     """Seconds of a plain and of a speculative step by rows, the least of late, and the tokens per step of every text.
 
-    Speculate while Σ over rows of tokens per step / t(speculative) is at least the rows / t(plain), in the way of which
-    that is most, and without a trained drafter by trees of the width of which it is most: what they bring is told as of
-    WIDE tokens, so that what one width brings says what another would. While a text is written plainly or in another
-    way, what it knows of its drafts goes back to what is believed of any text, so that they are tried again now and
-    then; and if it begins to repeat itself, to what copies would have brought. What is believed of a text at first is
-    what the last ones of its kind have brought: greedy ones, drawn ones, those with a mask. What greedy texts gain, or
-    any with a trained drafter, differs much from text to text, so that belief moves slowly there; and what is not tried
-    is forgotten in the end: after a row of texts that gained little come others.
+    Speculate while t(speculative) · Σ over rows of 1 / tokens per step is at most rows · t(plain): what a token of each
+    text takes, on the mean over texts. Tokens per second of all texts together would be more where some gain much and
+    others nothing, but those others would wait for it, and with them whoever wants all of them. Of all ways that which
+    takes least is taken, and without a trained drafter trees of the width that takes least: what they bring is told
+    as of WIDE tokens, so that what one width brings says what another would. While a text is written plainly or in
+    another way, what it knows of its drafts goes back to what is believed of any text, so that they are tried again now
+    and then; and if it begins to repeat itself, to what copies would have brought. What is believed of a text at first
+    is what the last ones of its kind have brought: greedy ones, drawn ones, those with a mask. What greedy texts gain,
+    or any with a trained drafter, differs much from text to text, so that belief moves slowly there; and what is not
+    tried is forgotten in the end: after a row of texts that gained little come others.
     """
 
     def __init__(self) -> None:
@@ -103,9 +105,9 @@ class SpeculationGate:
         untried = next((each for each in choices if not self._known(size, each)), None)
         if untried is not None:
             return untried
-        rates = [sum(self._gain(leaf, each) for leaf in leaves) / min(self._times[size, each]) for each in choices]
-        best = max(rates)
-        return choices[rates.index(best)] if best * min(self._times[size, None]) >= len(leaves) else None
+        waits = [sum(1 / self._gain(leaf, each) for leaf in leaves) * min(self._times[size, each]) for each in choices]
+        least = min(waits)
+        return choices[waits.index(least)] if least <= min(self._times[size, None]) * len(leaves) else None
 
     def sure(self, leaves: Sequence[CachedSequence], chosen: Drafting = RECALL) -> bool:
         """Whether more than a few rounds are wanted: to time them, or because drafts paid for these texts last time."""
