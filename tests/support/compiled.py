@@ -26,6 +26,7 @@ from unspool.kernels import (
     mamba,
     many_tokens,
     pick,
+    prefix_attention,
     prompt_attention,
     report,
     rope,
@@ -149,6 +150,12 @@ def families(step):
         num_stages=2,
         enable_fp_fusion=False,
     )
+    shape = {"group": 3, "width": 64, "padded": 64, "step": 64, "early": 16, "size": 4, "late": 2}
+    for rows, warps in (prefix_attention.SMALL, prefix_attention.LARGE):
+        made(prefix_attention._prefix, seen, step | shape | {"rows": rows}, warps, enable_fp_fusion=False)
+    for listed in (False, True):
+        odd = {"lines": 16, "listed": listed, "at_once": prefix_attention.AT_ONCE}
+        made(prefix_attention._rest, seen, step | shape | odd, prefix_attention.REST_WARPS, enable_fp_fusion=False)
     turning = dict.fromkeys(("qkv", "norm", "queries", "keys", "values"), HALF) | {"eps": "fp32"}
     turning |= {"cos": REAL, "sin": REAL, "places": WHOLE, "slots": WHOLE}
     shape = {"heads": 8, "kv_heads": 2, "width": 128, "half": 64, "pairs": 32, "block": 4, "normed": True}

@@ -11,6 +11,7 @@ from .attention_join import LOG2E, join, merge, take
 from .draft_chain import chained, start, wait
 from .fit import fitted
 from .kernel_rows import Rows, Visibility
+from .prefix_attention import prefix_attention
 from .prompt_attention import prompt_attention
 from .tiling import Tiling, prompt, tiling
 
@@ -228,6 +229,8 @@ def attention(
         if many is not None and many.joins:
             return prompt_attention(queries, keys, values, rows, scale, many)
     cut = cut or tiling(number, tokens, kv_heads, group, width, room + tokens, queries.dtype)
+    if cut.prefixed and bare and (listed or tokens == 1):
+        return prefix_attention(queries, keys, values, rows, scale, cut)
     lines = cut.heads if listed else group  # of a tile, for one token
     out = torch.empty(n, heads * width, dtype=queries.dtype, device=queries.device)
     parts = stats = out

@@ -10,6 +10,8 @@ FULL_CHIP = 4 * PROCESSORS
 MOST_SPLITS = 64
 STEADY_SPLITS = 32
 MANY_TILES = 256  # that keep all processors at work without being split
+FEW_TILES = 8  # whose many shares are joined faster by a launch of its own
+MOST_TEXTS = 384  # times heads of keys, from which on a program each is faster than two launches
 EARLY, SMALL = 16, 1  # shares of the first keys of a text, and how many steps each of them is
 FOLDED = 64  # queries of a program that reads prompts
 LONG = 4096  # keys of a row from which on narrow heads are read by many small programs
@@ -22,7 +24,8 @@ class Tiling:
     A share grows with what the row holds, unless `share` fixes it at so many keys (a multiple of `keys`), but for the
     first `early` ones, which are of `small` steps. Then a chain's numbers do not depend on where in a forward a token
     stands: drafted and plain decoding agree in every bit. With `Rows.paths` this holds for trees too. If it `joins`,
-    one program has all shares of its tile; the bits are those of many programs.
+    one program has all shares of its tile; the bits are those of many programs. If it is `prefixed`, shares that all
+    tokens of a row see are read once for all of them, where nothing but the order of keys says what a token sees.
     """
 
     heads: int
@@ -34,6 +37,12 @@ class Tiling:
     early: int = 0
     small: int = 1
     joins: bool = False
+    prefixed: bool = False
+
+    def shares(self, keys: int) -> int:
+        """How many shares of fixed size so many keys are cut into."""
+        first = self.early * self.small * self.keys
+        return triton.cdiv(min(keys, first), self.small * self.keys) + triton.cdiv(max(keys - first, 0), self.share)
 
 
 def tiling(rows: int, tokens: int, kv_heads: int, group: int, width: int, room: int, dtype: torch.dtype) -> Tiling:
@@ -70,11 +79,13 @@ def prompt(rows: int, tokens: int, kv_heads: int, group: int, width: int, dtype:
     return Tiling(FOLDED, 64, 1, stages=2, joins=True) if fits and tiles >= PROCESSORS else None
 
 
-def steady(room: int, context: int, group: int, width: int, tiles: int = 1, folds: bool = False) -> Tiling:
+def steady(
+    room: int, context: int, group: int, width: int, tiles: int = 1, tokens: int = 1, folds: bool = False
+) -> Tiling:
     """A tiling whose shares depend on nothing but the longest text that a model can read.
 
     Where there are many `tiles`, tokens times heads of keys, each program has all shares of one; if it `folds`, a tile
-    has several tokens of a text.
+    has several tokens of a text. Texts of `tokens` each have keys that they share.
     """
     keys = 32 if width > 128 else 64
     first = EARLY * SMALL * keys
@@ -84,6 +95,9 @@ def steady(room: int, context: int, group: int, width: int, tiles: int = 1, fold
     fixed = {"share": share, "early": EARLY, "small": SMALL}
     if folds:
         return Tiling(max(FOLDED, heads), keys, 1, stages=2, joins=True, **fixed)
+    prefixed = width <= 128 and tiles // tokens < MOST_TEXTS and (tiles > FEW_TILES or room <= first)
     if tiles >= MANY_TILES:
-        return Tiling(heads, keys, 1, warps=2, stages=3 if width <= 64 else 2, joins=True, **fixed)
-    return Tiling(heads, keys, max(2, splits), warps=1 if width <= 64 and tiles > PROCESSORS else 2, stages=2, **fixed)
+        stages = 3 if width <= 64 else 2
+        return Tiling(heads, keys, 1, warps=2, stages=stages, joins=True, prefixed=prefixed, **fixed)
+    warps = 1 if width <= 64 and tiles > PROCESSORS else 2
+    return Tiling(heads, keys, max(2, splits), warps, stages=2, prefixed=prefixed, **fixed)

@@ -44,4 +44,4 @@ class BatchInvariantFused(Fused):
         """The same shares in every batch."""
         tiles = rows.number * rows.tokens * keys.shape[0]
         folds = rows.tokens > 1 and rows.paths is None
-        return steady(rows.table.shape[1], self.context, group, keys.shape[2], tiles, folds)
+        return steady(rows.table.shape[1], self.context, group, keys.shape[2], tiles, rows.tokens, folds)
