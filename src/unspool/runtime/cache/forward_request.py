@@ -5,14 +5,14 @@ Executors run such requests; the one here calls the network as it is, for CPUs a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from ...core.asks import Scores
+from ...core.asks import Ahead, Scores
 from ...core.law import Law, best_of, unpacked
 from ...core.tree import Tree
 from .. import cpu
@@ -39,7 +39,7 @@ class ForwardRequest:
     best: int = 0  # how many of the likeliest tokens are wanted at the places of owed tokens
     tops: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
     logits: Tensor | None = None  # of the last owed token and of all added ones, if they lie together
-    ready: Tensor | None = None  # their best tokens, if the device has told them
+    ready: Callable[[], list[list[float]]] | None = None  # tells their best tokens, if the forward has found them
     states: Tensor | None = None  # what heads read there, if a device keeps it for them
     ahead: list[list[tuple[int, float]]] = field(default_factory=list)  # what they guess after the last accepted one
 
@@ -186,20 +186,40 @@ def attach_outputs(request: ForwardRequest, law: Callable[[int], Law], hidden: M
     leaf, owed = request.leaf, len(request.owed)
     if owed:
         leaf.slots += request.slots[:owed]
-        leaf.law, leaf.hidden = law(at), {layer: states[at] for layer, states in hidden.items()}
+        leaf.law, leaf.hidden = law(at), StatesOfRow(hidden, at)
         at += 1
     nodes: list[DraftNode] = []
     for (token, above), slot in zip(request.added, request.slots[owed:], strict=True):
         parent = above if isinstance(above, DraftNode) else leaf if above < 0 else nodes[above]
         place = parent.place + 1 if isinstance(parent, DraftNode) else len(leaf.tokens)
-        states = {layer: rows[at] for layer, rows in hidden.items()}
-        node = DraftNode(token, slot, place, len(leaf.drafts), parent, law(at), states)
+        node = DraftNode(token, slot, place, len(leaf.drafts), parent, law(at), StatesOfRow(hidden, at))
         parent.kids[token] = node
         leaf.drafts.append(node)
         nodes.append(node)
         at += 1
     request.answers = {n: nodes[a] if isinstance(a, int) else a for n, a in request.answers.items()}
     return at
+
+
+class StatesOfRow(Mapping[int, Tensor]):
+    """The hidden states of one row of a forward by layer, each taken out only when somebody reads it."""
+
+    __slots__ = ("_hidden", "_row")
+
+    def __init__(self, hidden: Mapping[int, Tensor], row: int) -> None:
+        self._hidden, self._row = hidden, row
+
+    def __getitem__(self, layer: int) -> Tensor:
+        return self._hidden[layer][self._row]
+
+    def __contains__(self, layer: object) -> bool:
+        return layer in self._hidden
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self._hidden)
+
+    def __len__(self) -> int:
+        return len(self._hidden)
 
 
 def attach_rows(
@@ -217,8 +237,8 @@ def attach_rows(
         tell(told, logits[at:])
 
 
-def scores_of(ask: ScoreRequest, requests: list[ForwardRequest]) -> Scores:
-    """The answer to an ask, from what a forward has attached to its leaves."""
+def scores_of(ask: ScoreRequest, requests: list[ForwardRequest], ahead: Ahead | None = None) -> Scores:
+    """The answer to an ask, from what a forward has attached to its leaves; `ahead` is what heads guess there."""
     found: dict[int, DraftNode] = {}
     for request in requests:
         found.update({n: a for n, a in request.answers.items() if isinstance(a, DraftNode)})
@@ -235,24 +255,25 @@ def scores_of(ask: ScoreRequest, requests: list[ForwardRequest]) -> Scores:
         and requests[0].logits is not None
         and len(requests[0].added) == len(nodes)
     ):
-        return LogitsBlock(after, laws, hidden, rows, tops, logits=requests[0].logits, ready=requests[0].ready)
-    return Scores(after, laws, hidden, rows, tops)
+        return LogitsBlock(after, laws, hidden, rows, tops, ahead, requests[0].logits, requests[0].ready)
+    return Scores(after, laws, hidden, rows, tops, ahead)
 
 
 @dataclass(frozen=True)
 class LogitsBlock(Scores):
     """Scores of one leaf and its tree, whose logits are the rows of `logits` [1 + nodes, vocab] in this order.
 
-    `ready` [1 + nodes, 2k], where a device has made them by the way, are the weights of each row's k best tokens among
-    these, and then the tokens.
+    `ready` tells, where the forward has found them by the way, the weights of each row's k best tokens among these, and
+    then the tokens: [1 + nodes, 2k].
     """
 
     logits: Tensor = torch.empty(0)  # noqa: RUF009  (always given)
-    ready: Tensor | None = None
+    ready: Callable[[], list[list[float]]] | None = None
 
     def best(self, k: int) -> list[list[tuple[int, float]]]:
-        if self.ready is not None and self.ready.shape[1] == 2 * k:
-            return unpacked(self.ready.tolist())
+        told = None if self.ready is None else self.ready()
+        if told and len(told[0]) == 2 * k and min(row[k] for row in told) >= 0:
+            return unpacked(told)
         return cpu.best_tokens.best_of(self.logits, k) if self.logits.is_cpu else best_of(self.logits, k)
 
 

@@ -29,9 +29,10 @@ typedef struct {
     const Plan *plans;
     float *logits;  /* [reads, vocab] */
     float **hidden; /* by layer, and behind them what leaves the last norm: [reads, dim] each, or NULL */
+    float *told;    /* [reads, 2k], as `tell` tells of each row of logits, or NULL */
     float *qkv, *seen, *both, *added, *scores;
     Rounded rounded;
-    int tokens, reads, longest;
+    int tokens, reads, longest, k;
 } Forward;
 
 INLINE void norm_row(const float *x, const float *weight, int size, float eps, float *to) {
@@ -190,18 +191,24 @@ static void all_layers(void *arg, int thread) {
     finish(&p);
     keep_hidden(&phase, f, net->layers, 0);
     products(&phase, net->head, 1, &x, f->reads, f->logits, net->head->out, 0);
+    if (!f->told) return;
+    Pieces rows = pieces(&phase, f->reads);
+    while (some(&rows))
+        for (int r = rows.from; r < rows.to; r++)
+            tell(f->logits + (long long)r * net->head->out, net->head->out, f->k, f->told + 2ll * r * f->k);
+    finish(&rows);
 }
 
 /* Run a batch; 0 if there was no memory for it. */
 int forward(const Network *net, int tokens, float *x, const int32_t *places, const int32_t *into, const Plan *plans, int longest,
-            int reads, const int32_t *read, float *logits, float **hidden, int threads) {
+            int reads, const int32_t *read, float *logits, float **hidden, int k, float *told, int threads) {
     int gathered = net->heads * net->head_dim, wide = gathered + 2 * net->kv_heads * net->head_dim;
     int most = net->dim > gathered ? net->dim : gathered;
     size_t n = (size_t)(tokens > reads ? tokens : reads);
     if (threads > MOST_THREADS) threads = MOST_THREADS;
     longest = (longest + LANES - 1) / LANES * LANES;
     Forward f = {.net = net, .x = x, .places = places, .into = into, .read = read, .plans = plans, .logits = logits,
-                 .hidden = hidden, .tokens = tokens, .reads = reads, .longest = longest};
+                 .hidden = hidden, .told = told, .tokens = tokens, .reads = reads, .longest = longest, .k = k};
     f.qkv = malloc(sizeof(float) * n * (size_t)(wide > net->dim ? wide : net->dim));
     f.seen = malloc(sizeof(float) * n * (size_t)gathered);
     f.both = malloc(sizeof(float) * n * 2 * (size_t)net->hidden);

@@ -69,7 +69,7 @@ int multiply(const Matrix *w, int count, const float *x, float *y, int rows, int
 }
 
 #include "attend.h"
+#include "best.h"
 #include "forward.h"
 #include "step.h"
-#include "best.h"
 #include "heads.h"

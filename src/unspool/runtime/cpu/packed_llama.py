@@ -34,6 +34,7 @@ from .packed import PackedLinear, PackedLoader, formats, table_of
 
 LANES = 16  # numbers that the kernels take at a time
 MOST_LAYERS = 8192 // 14 - 1  # PHASES and PER_LAYER of the kernels
+TOLD = 8  # likeliest tokens of each row that a forward tells by the way, for those who remember them
 FIRST_PLACES = 2048  # whose rotary angles are worked out at once
 
 
@@ -109,7 +110,7 @@ class PackedLlama(Llama):
             ctypes.byref(self._struct),
             *(len(batch.tokens), x.data_ptr(), places.data_ptr(), into.data_ptr(), structs),
             max(near + own for _, _, nears, _, owns in plans for near, own in zip(nears, owns, strict=True)),
-            *(reads, read.data_ptr(), logits.data_ptr(), wanted, torch.get_num_threads()),
+            *(reads, read.data_ptr(), logits.data_ptr(), wanted, 0, None, torch.get_num_threads()),
         ):
             raise OutOfRoom(f"no memory for a forward of {len(batch.tokens)} tokens")
         for number in noted:
@@ -217,10 +218,10 @@ def _seen(rows: Sequence[Row], window: int | None) -> tuple[array[int], ...]:
 
 
 class KernelLaw(Law):
-    """The law of one row of logits, whose best token a kernel finds."""
+    """The law of one row of logits, whose best token a kernel has found."""
 
-    def __init__(self, logits: Tensor, row: int, native: Kernels) -> None:
-        self._logits, self._row, self._native, self._best = logits, row, native, -1
+    def __init__(self, logits: Tensor, row: int, best: int) -> None:
+        self._logits, self._row, self._best = logits, row, best
 
     @property
     def scores(self) -> Tensor:
@@ -232,13 +233,8 @@ class KernelLaw(Law):
 
     @property
     def best(self) -> int:
-        """The most probable token, kept without the lock that a cached property takes in every round."""
-        if self._best < 0:
-            token, value, size = ctypes.c_int32(-1), ctypes.c_float(), self.size
-            at = self._logits.data_ptr() + 4 * self._row * size
-            self._native.best(at, 1, size, 1, ctypes.addressof(value), ctypes.addressof(token))
-            self._best = token.value if token.value >= 0 else Law(self.scores).best  # which says what is wrong
-        return self._best
+        """The most probable token; where a number is not finite PyTorch looks for it, and says what is wrong."""
+        return self._best if self._best >= 0 else Law(self.scores).best
 
 
 class PackedExecutor(EagerExecutor):
@@ -259,7 +255,7 @@ class PackedExecutor(EagerExecutor):
         if (
             self._table is None
             or len(requests) > 1
-            or request.best
+            or (request.best and len(request.owed) > 1)
             or request.leaf.drafts
             or wants not in ((), (LAST,))
         ):
@@ -282,19 +278,22 @@ class PackedExecutor(EagerExecutor):
             tokens.append(token)
             parents.append(above)
         slots.extend(request.slots)
-        reads, states = count + (owed > 0), dict[int, Tensor]()
-        logits = torch.empty(reads, network.vocab)
+        reads, states, k = count + (owed > 0), dict[int, Tensor](), min(TOLD, network.vocab)
+        logits, told = torch.empty(reads, network.vocab), array("f", bytes(8 * reads * k))
         if wants:
             states[LAST] = torch.empty(reads, network.shape.dim)
         self._states[network.shape.layers] = states[LAST].data_ptr() if wants else None
         done = self._native.step(
             *(network.struct_at, ctypes.byref(self._table), slots.buffer_info()[0], known, owed, count),
             *(tokens.buffer_info()[0], parents.buffer_info()[0], logits.data_ptr(), self._states),
-            torch.get_num_threads(),
+            *(k, told.buffer_info()[0], torch.get_num_threads()),
         )
         if done == 0:
             raise OutOfRoom(f"no memory for a forward of {owed + count} tokens")
         if done > 0:
-            request.logits = logits if owed else None
-            attach_outputs(request, lambda row: KernelLaw(logits, row, self._native), states, 0)
+            best = told.tolist()
+            if owed:
+                request.logits = logits
+                request.ready = lambda: [best[at : at + 2 * k] for at in range(0, len(best), 2 * k)]
+            attach_outputs(request, lambda row: KernelLaw(logits, row, int(best[2 * k * row + k])), states, 0)
         return bool(done > 0)

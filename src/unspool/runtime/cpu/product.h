@@ -4,7 +4,7 @@
  * their order as floats. So what a row gives depends on that row alone, not on how many are computed beside it or by
  * how many threads.
  */
-#define FORESEEN 2048 /* bytes */
+#define FORESEEN 4096 /* bytes */
 
 #ifdef __AVX2__
 #define IN_REGISTERS 1

@@ -10,11 +10,11 @@ typedef struct {
 /* Compute `owed` tokens behind the `known` ones of a text and `added` drafted ones below them.
  *
  * slots [known + owed + added] are those of the whole text, then of the new tokens; parents [added] are numbers of other
- * drafted tokens, or −1 for the end of the text. logits and hidden are those of the last owed token, if there is one, and
- * of all drafted ones. 0 if there was no memory for it, −1 if a token is none of the table.
+ * drafted tokens, or −1 for the end of the text. logits, hidden and told (the k best tokens of logits) are those of the
+ * last owed token, if there is one, and of all drafted ones. 0 if there was no memory for it, −1 if a token is none of the table.
  */
 int step(const Network *net, const Table *table, const int32_t *slots, int known, int owed, int added, const int32_t *tokens,
-         const int32_t *parents, float *logits, float **hidden, int threads) {
+         const int32_t *parents, float *logits, float **hidden, int k, float *told, int threads) {
     int n = owed + added, reads = added + (owed > 0), chain = 1, end = known + owed, done = 0;
     size_t lines = (size_t)added * (size_t)(added + 1) / 2, all = (size_t)(known + n);
     for (int i = 0; i < n; i++)
@@ -39,7 +39,7 @@ int step(const Network *net, const Table *table, const int32_t *slots, int known
     }
     for (int i = 0; i < reads; i++) read[i] = n - reads + i;
     Plan plan = {seen, start, near, first, own};
-    done = forward(net, n, x, places, slots + known, &plan, (int)all, reads, read, logits, hidden, threads);
+    done = forward(net, n, x, places, slots + known, &plan, (int)all, reads, read, logits, hidden, k, told, threads);
 out:
     free(numbers), free(x);
     return done;

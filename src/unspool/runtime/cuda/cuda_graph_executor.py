@@ -157,8 +157,9 @@ class CudaGraphExecutor:
         states = bucket.hidden[LAST].clone() if guess else None
         for number, (request, row) in enumerate(zip(requests, rows, strict=True)):
             first = number * bucket.size.tokens + max(row.root, 0)
-            request.logits, request.ready = (own[first : first + 1 + len(request.added)] for own in (logits, best))
-            request.states = None if states is None else states[first : first + 1 + len(request.added)]
+            own = slice(first, first + 1 + len(request.added))
+            request.logits, request.ready = logits[own], best[own].tolist
+            request.states = None if states is None else states[own]
             attach_outputs(request, lambda at: LogitsRow(logits, at), hidden, first)
             self.block_table.kept(request.leaf, row.clear)
 
