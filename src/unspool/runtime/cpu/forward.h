@@ -49,7 +49,13 @@ static void turn_row(const Network *net, const Layer *layer, float *qkv, int pla
     for (int h = 0; h < net->heads + net->kv_heads; h++) {
         float *head = qkv + h * size;
         if (layer->qk_norm) norm_row(head, layer->qk_norm + h * size, size, net->eps, head);
-        for (int i = 0; i < half; i++) {
+        int i = 0;
+        for (; i + LANES <= half; i += LANES) {
+            F a = f_load(head + i), b = f_load(head + i + half), cos = f_load(c + i), sin = f_load(s + i);
+            f_store(head + i, f_add(f_mul(a, cos), f_mul(f_mul(b, sin), f_splat(-1)))); /* a difference, to the bit */
+            f_store(head + i + half, f_add(f_mul(b, cos), f_mul(a, sin)));
+        }
+        for (; i < half; i++) {
             float a = head[i], b = head[i + half];
             head[i] = a * c[i] - b * s[i];
             head[i + half] = b * c[i] + a * s[i];

@@ -33,6 +33,11 @@ INLINE float half(const uint8_t *p) { /* IEEE half precision, subnormal numbers 
 
 #if defined(__AVX2__)
 #include <immintrin.h>
+INLINE int32_t stored(__m128i q, int8_t *to) { /* sixteen numbers of −128…127; their sum */
+    _mm_storeu_si128((__m128i *)to, q);
+    __m128i sums = _mm_sad_epu8(_mm_xor_si128(q, _mm_set1_epi8(-128)), _mm_setzero_si128()); /* each is 128 more */
+    return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
+}
 INLINE __m128 four_sums(__m256 a, __m256 b, __m256 c, __m256 d) { /* in the order of f_sum */
     __m256 x = _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
     __m256 y = _mm256_add_ps(_mm256_permute2f128_ps(c, d, 0x20), _mm256_permute2f128_ps(c, d, 0x31));
@@ -85,9 +90,7 @@ INLINE F f_halves(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256(
 INLINE F f_bytes(const uint8_t *p) { return f_of(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p))); }
 INLINE F f_signed(const uint8_t *p) { return f_of(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
 INLINE int32_t f_round(F x, int8_t *to) { /* to int8, ties to even; their sum */
-    I q = _mm512_cvtps_epi32(x);
-    _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8(q));
-    return _mm512_reduce_add_epi32(q);
+    return stored(_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x)), to);
 }
 INLINE int f_above(F x, F bar) { return (int)_mm512_cmp_ps_mask(x, bar, _CMP_GT_OQ); } /* a bit for each lane */
 INLINE F f_floor(F x) { return _mm512_roundscale_ps(x, 1); }
@@ -176,11 +179,9 @@ INLINE float f_most(F a) {
     return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
 }
 INLINE int32_t f_round(F x, int8_t *to) {
-    int32_t q[16], sum = 0;
-    _mm256_storeu_si256((__m256i *)q, _mm256_cvtps_epi32(x.a));
-    _mm256_storeu_si256((__m256i *)(q + 8), _mm256_cvtps_epi32(x.b));
-    for (int i = 0; i < 16; i++) to[i] = (int8_t)q[i], sum += q[i];
-    return sum;
+    __m256i q = _mm256_packs_epi32(_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)); /* four of each by turns */
+    q = _mm256_permute4x64_epi64(q, 0xd8);
+    return stored(_mm_packs_epi16(_mm256_castsi256_si128(q), _mm256_extracti128_si256(q, 1)), to);
 }
 INLINE int f_above(F x, F bar) {
     int low = _mm256_movemask_ps(_mm256_cmp_ps(x.a, bar.a, _CMP_GT_OQ));
