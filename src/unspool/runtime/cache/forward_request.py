@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from types import MappingProxyType
+from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
 from ...core.asks import Ahead, Scores
-from ...core.law import Law, best_of, unpacked
+from ...core.law import Law, best_of
 from ...core.tree import Tree
 from .. import cpu
 from ..engine.contracts import ScoreRequest, hidden_of, layer_of
@@ -21,6 +23,8 @@ from ..network.network import Batch, Network, Row
 from .sequence import CachedSequence, DraftNode
 
 MOST_TOLD = 512  # a row of logits is as wide as the vocabulary
+NO_STATES: Mapping[int, Tensor] = MappingProxyType({})
+BestTokens: TypeAlias = list[list[tuple[int, float]]]
 
 
 @dataclass
@@ -38,8 +42,7 @@ class ForwardRequest:
     slots: list[int] = field(default_factory=list)
     best: int = 0  # how many of the likeliest tokens are wanted at the places of owed tokens
     tops: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
-    logits: Tensor | None = None  # of the last owed token and of all added ones, if they lie together
-    ready: Callable[[], list[list[float]]] | None = None  # tells their best tokens, if the forward has found them
+    likeliest: Callable[[int], BestTokens] | None = None  # of the last owed token and of all added, if there is one
     states: Tensor | None = None  # what heads read there, if a device keeps it for them
     ahead: list[list[tuple[int, float]]] = field(default_factory=list)  # what they guess after the last accepted one
 
@@ -204,22 +207,22 @@ def attach_outputs(request: ForwardRequest, law: Callable[[int], Law], hidden: M
 class StatesOfRow(Mapping[int, Tensor]):
     """The hidden states of one row of a forward by layer, each taken out only when somebody reads it."""
 
-    __slots__ = ("_hidden", "_row")
+    __slots__ = ("hidden", "row")
 
     def __init__(self, hidden: Mapping[int, Tensor], row: int) -> None:
-        self._hidden, self._row = hidden, row
+        self.hidden, self.row = hidden, row
 
     def __getitem__(self, layer: int) -> Tensor:
-        return self._hidden[layer][self._row]
+        return self.hidden[layer][self.row]
 
     def __contains__(self, layer: object) -> bool:
-        return layer in self._hidden
+        return layer in self.hidden
 
     def __iter__(self) -> Iterator[int]:
-        return iter(self._hidden)
+        return iter(self.hidden)
 
     def __len__(self) -> int:
-        return len(self._hidden)
+        return len(self.hidden)
 
 
 def attach_rows(
@@ -231,7 +234,7 @@ def attach_rows(
     """Attach outputs that lie one behind the other: those of every request, then what tells of places of prompts."""
     at = 0
     for request in requests:
-        request.logits = logits[at : at + 1 + len(request.added)]
+        request.likeliest = partial(_likeliest, logits, at, at + 1 + len(request.added))
         at = attach_outputs(request, lambda row: Law(logits[row]), hidden, at)
     if told:
         tell(told, logits[at:])
@@ -252,29 +255,27 @@ def scores_of(ask: ScoreRequest, requests: list[ForwardRequest], ahead: Ahead | 
     if (
         len(requests) == 1
         and requests[0].owed
-        and requests[0].logits is not None
+        and requests[0].likeliest is not None
         and len(requests[0].added) == len(nodes)
     ):
-        return LogitsBlock(after, laws, hidden, rows, tops, ahead, requests[0].logits, requests[0].ready)
+        return BlockScores(after, laws, hidden, rows, tops, ahead, likeliest=requests[0].likeliest)
     return Scores(after, laws, hidden, rows, tops, ahead)
 
 
 @dataclass(frozen=True)
-class LogitsBlock(Scores):
-    """Scores of one leaf and its tree, whose logits are the rows of `logits` [1 + nodes, vocab] in this order.
+class BlockScores(Scores):
+    """Scores of one leaf and its tree, whose best tokens the forward tells together."""
 
-    `ready` tells, where the forward has found them by the way, the weights of each row's k best tokens among these, and
-    then the tokens: [1 + nodes, 2k].
-    """
+    likeliest: Callable[[int], BestTokens] = field(kw_only=True)
 
-    logits: Tensor = torch.empty(0)  # noqa: RUF009  (always given)
-    ready: Callable[[], list[list[float]]] | None = None
+    def best(self, k: int) -> BestTokens:
+        return self.likeliest(k)
 
-    def best(self, k: int) -> list[list[tuple[int, float]]]:
-        told = None if self.ready is None else self.ready()
-        if told and len(told[0]) == 2 * k and min(row[k] for row in told) >= 0:
-            return unpacked(told)
-        return cpu.best_tokens.best_of(self.logits, k) if self.logits.is_cpu else best_of(self.logits, k)
+
+def _likeliest(logits: Tensor, first: int, end: int, k: int) -> BestTokens:
+    """The k best tokens of some rows of logits, each with its weight among them."""
+    rows = logits[first:end]
+    return cpu.best_tokens.best_of(rows, k) if rows.is_cpu else best_of(rows, k)
 
 
 class Executor(Protocol):

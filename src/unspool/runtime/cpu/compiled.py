@@ -126,8 +126,10 @@ class Kernels:
         self.step, self.decode = library.step, library.decode
         self.step.argtypes = (
             *(pointer, pointer, pointer, number, number, number),
-            *(pointer, pointer, pointer, pointer, number, pointer, number),
+            *(pointer, pointer, number, number, pointer, pointer, number),
         )
+        self.give = library.give
+        self.give.argtypes, self.give.restype = (pointer,), None
         self.decode.argtypes, self.decode.restype = (number, pointer, number, pointer), None
         self.best.argtypes, self.best.restype = (pointer, number, number, number, pointer, pointer), None
         self.guess = library.guess

@@ -9,18 +9,18 @@ import ctypes
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...core.errors import BadRequest, OutOfRoom
-from ...core.law import Law
+from ...core.law import unpacked as unpacked_rows
 from ...models.layer_shape import TURNS_IN_PART, RopeSpec
 from ...models.shape import Shape
 from ...models.weights import Checkpoint, GGUFCheckpoint
-from ..cache.forward_request import EagerExecutor, ForwardRequest, attach_outputs
+from ..cache.forward_request import NO_STATES, BestTokens, EagerExecutor, ForwardRequest, attach_outputs
 from ..cache.kv_pool import GatherPool, UntouchedPool
 from ..cache.sequence import DraftNode
 from ..engine.contracts import LAST
@@ -29,7 +29,9 @@ from ..network.layer import Layer
 from ..network.linear import GatedMLP, Linear, MakeLinear, dense
 from ..network.llama import Llama
 from ..network.network import Batch, NetworkOutputs, Row, Stages
+from .best_tokens import best_of
 from .compiled import Kernels, LayerStruct, NetworkStruct, Plan, kernels
+from .kernel_outputs import KernelLaw, KernelOutputs, KernelStates
 from .packed import PackedLinear, PackedLoader, formats, table_of
 
 LANES = 16  # numbers that the kernels take at a time
@@ -217,26 +219,6 @@ def _seen(rows: Sequence[Row], window: int | None) -> tuple[array[int], ...]:
     return slots, start, near, first, own
 
 
-class KernelLaw(Law):
-    """The law of one row of logits, whose best token a kernel has found."""
-
-    def __init__(self, logits: Tensor, row: int, best: int) -> None:
-        self._logits, self._row, self._best = logits, row, best
-
-    @property
-    def scores(self) -> Tensor:
-        return self._logits[self._row]
-
-    @property
-    def size(self) -> int:
-        return self._logits.shape[1]
-
-    @property
-    def best(self) -> int:
-        """The most probable token; where a number is not finite PyTorch looks for it, and says what is wrong."""
-        return self._best if self._best >= 0 else Law(self.scores).best
-
-
 class PackedExecutor(EagerExecutor):
     """Runs what one text is asked by a kernel that works out itself what each token sees.
 
@@ -248,7 +230,7 @@ class PackedExecutor(EagerExecutor):
         super().__init__(network)
         self._packed, self._native = network, network.native
         self._table = table_of(network.ends.table) if network.embeds_plainly else None
-        self._states = (ctypes.c_void_p * (network.shape.layers + 1))()
+        self._made = ctypes.c_void_p()
 
     def forward(self, requests: list[ForwardRequest], wants: tuple[int, ...]) -> None:
         request = requests[0]
@@ -278,22 +260,31 @@ class PackedExecutor(EagerExecutor):
             tokens.append(token)
             parents.append(above)
         slots.extend(request.slots)
-        reads, states, k = count + (owed > 0), dict[int, Tensor](), min(TOLD, network.vocab)
-        logits, told = torch.empty(reads, network.vocab), array("f", bytes(8 * reads * k))
-        if wants:
-            states[LAST] = torch.empty(reads, network.shape.dim)
-        self._states[network.shape.layers] = states[LAST].data_ptr() if wants else None
+        reads, vocab, k = count + (owed > 0), network.vocab, min(TOLD, network.vocab)
+        told = array("f", bytes(8 * reads * k))
         done = self._native.step(
             *(network.struct_at, ctypes.byref(self._table), slots.buffer_info()[0], known, owed, count),
-            *(tokens.buffer_info()[0], parents.buffer_info()[0], logits.data_ptr(), self._states),
-            *(k, told.buffer_info()[0], torch.get_num_threads()),
+            *(tokens.buffer_info()[0], parents.buffer_info()[0], len(wants), k, told.buffer_info()[0]),
+            *(ctypes.addressof(self._made), torch.get_num_threads()),
         )
         if done == 0:
             raise OutOfRoom(f"no memory for a forward of {owed + count} tokens")
         if done > 0:
-            best = told.tolist()
+            best, at = told.tolist(), self._made.value
+            assert at is not None
+            made = KernelOutputs(at, reads, vocab, network.shape.dim, self._native.give)
             if owed:
-                request.logits = logits
-                request.ready = lambda: [best[at : at + 2 * k] for at in range(0, len(best), 2 * k)]
-            attach_outputs(request, lambda row: KernelLaw(logits, row, int(best[2 * k * row + k])), states, 0)
+                request.likeliest = partial(_likeliest, made, best, k)
+            attach_outputs(
+                request,
+                lambda row: KernelLaw(made, row, int(best[2 * k * row + k])),
+                KernelStates(made) if wants else NO_STATES,
+                0,
+            )
         return bool(done > 0)
+
+
+def _likeliest(outputs: KernelOutputs, told: list[float], told_of: int, k: int) -> BestTokens:
+    """The k best tokens of every row, as the kernel told them if it was so many and all numbers are finite."""
+    rows = [told[at : at + 2 * k] for at in range(0, len(told), 2 * k)]
+    return unpacked_rows(rows) if k == told_of and min(row[k] for row in rows) >= 0 else best_of(outputs.logits, k)

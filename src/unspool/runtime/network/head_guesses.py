@@ -11,7 +11,6 @@ from ...core.law import unpacked
 from ...core.tree import ROOT
 from ..cache.forward_request import ForwardRequest
 from ..cache.sequence import DraftNode
-from ..engine.contracts import LAST
 from .lookahead_heads import MedusaHeads
 
 
@@ -19,7 +18,7 @@ def looking(heads: MedusaHeads, requests: Sequence[ForwardRequest], count: int) 
     """What heads guess after any node or leaf, each when it is asked for; texts may grow in between."""
     states = {~r: request.leaf.hidden for r, request in enumerate(requests)}
     states |= {n: x.hidden for request in requests for n, x in request.answers.items() if isinstance(x, DraftNode)}
-    return lambda node, token: heads.best(states[node][LAST], token, count)
+    return lambda node, token: heads.after(states[node], token, count)
 
 
 def foresee(requests: Sequence[ForwardRequest], ahead: Tensor) -> None:
