@@ -81,9 +81,24 @@ INLINE F f_div(F a, F b) { return _mm512_div_ps(a, b); }
 INLINE F f_abs(F a) { return _mm512_abs_ps(a); }
 INLINE F f_fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE float f_sum(F a) { return _mm512_reduce_add_ps(a); }
-INLINE __m256 f_folded(F a) { return _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_castps512_ps256(_mm512_shuffle_f32x4(a, a, 14))); }
-INLINE void f_four_sums(const F *x, float *to) {
-    _mm_storeu_ps(to, four_sums(f_folded(x[0]), f_folded(x[1]), f_folded(x[2]), f_folded(x[3])));
+#define SUMMED 16 /* at once */
+INLINE F f_halved(F a, F b) { /* halves of a added to each other, then those of b */
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+}
+INLINE F f_quartered(F a, F b) { /* the same within each half */
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+}
+INLINE void f_sums(const F *x, float *to) { /* of sixteen, each in the order of f_sum */
+    F a[4];
+    _Pragma("GCC unroll 4")
+    for (int i = 0; i < 4; i++) /* four numbers of each of four */
+        a[i] = f_quartered(f_halved(x[4 * i], x[4 * i + 1]), f_halved(x[4 * i + 2], x[4 * i + 3]));
+    _Pragma("GCC unroll 2")
+    for (int i = 0; i < 4; i += 2)
+        a[i / 2] = _mm512_add_ps(_mm512_shuffle_ps(a[i], a[i + 1], 0x44), _mm512_shuffle_ps(a[i], a[i + 1], 0xee));
+    F sums = _mm512_add_ps(_mm512_shuffle_ps(a[0], a[1], 0x88), _mm512_shuffle_ps(a[0], a[1], 0xdd));
+    __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    f_store(to, _mm512_permutexvar_ps(order, sums));
 }
 INLINE float f_most(F a) { return _mm512_reduce_max_ps(a); }
 INLINE F f_halves(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
@@ -169,7 +184,8 @@ INLINE float f_sum(F a) { /* in the order in which AVX-512 adds */
     return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
 }
 INLINE __m256 f_folded(F a) { return _mm256_add_ps(a.a, a.b); }
-INLINE void f_four_sums(const F *x, float *to) {
+#define SUMMED 4
+INLINE void f_sums(const F *x, float *to) {
     _mm_storeu_ps(to, four_sums(f_folded(x[0]), f_folded(x[1]), f_folded(x[2]), f_folded(x[3])));
 }
 INLINE float f_most(F a) {
@@ -233,7 +249,8 @@ INLINE float f_sum(F a) {
         for (int i = 0; i < half; i++) a.v[i] += a.v[i + half];
     return a.v[0];
 }
-INLINE void f_four_sums(const F *x, float *to) { for (int i = 0; i < 4; i++) to[i] = f_sum(x[i]); }
+#define SUMMED 4
+INLINE void f_sums(const F *x, float *to) { for (int i = 0; i < 4; i++) to[i] = f_sum(x[i]); }
 INLINE float f_most(F a) { float y = a.v[0]; EACH y = a.v[i] > y ? a.v[i] : y; return y; }
 INLINE F f_halves(const uint8_t *p) { F r; EACH r.v[i] = half(p + 2 * i); return r; }
 INLINE F f_bytes(const uint8_t *p) { F r; EACH r.v[i] = p[i]; return r; }
