@@ -35,7 +35,7 @@ from .kernel_outputs import KernelLaw, KernelOutputs, KernelStates
 from .packed import PackedLinear, PackedLoader, formats, table_of
 
 LANES = 16  # numbers that the kernels take at a time
-MOST_LAYERS = 8192 // 14 - 1  # PHASES and PER_LAYER of the kernels
+MOST_LAYERS = 8192 // 15 - 1  # PHASES and PER_LAYER of the kernels
 TOLD = 8  # likeliest tokens of each row that a forward tells by the way, for those who remember them
 FIRST_PLACES = 2048  # whose rotary angles are worked out at once
 
