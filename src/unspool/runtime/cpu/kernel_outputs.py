@@ -49,7 +49,7 @@ class KernelOutputs:
 
     def _tensor(self, first: int, width: int) -> Tensor:
         memory = (ctypes.c_float * (self._rows * width)).from_address(self._at + 4 * first)
-        memory.owner = self  # held as long as the tensor is
+        memory.owner = self  # type: ignore[attr-defined]  # held as long as the tensor is
         return torch.frombuffer(memory, dtype=torch.float32).view(self._rows, width)
 
 
