@@ -20,6 +20,7 @@ from ...core.law import unpacked as unpacked_rows
 from ...models.layer_shape import TURNS_IN_PART, RopeSpec
 from ...models.shape import Shape
 from ...models.weights import Checkpoint, GGUFCheckpoint
+from .. import cpu
 from ..cache.forward_request import NO_STATES, BestTokens, EagerExecutor, ForwardRequest, attach_outputs
 from ..cache.kv_pool import GatherPool, UntouchedPool
 from ..cache.sequence import DraftNode
@@ -29,7 +30,6 @@ from ..network.layer import Layer
 from ..network.linear import GatedMLP, Linear, MakeLinear, dense
 from ..network.llama import Llama
 from ..network.network import Batch, NetworkOutputs, Row, Stages
-from .best_tokens import best_of
 from .compiled import Kernels, LayerStruct, NetworkStruct, Plan, kernels
 from .kernel_outputs import KernelLaw, KernelOutputs, KernelStates
 from .packed import PackedLinear, PackedLoader, formats, table_of
@@ -287,4 +287,8 @@ class PackedExecutor(EagerExecutor):
 def _likeliest(outputs: KernelOutputs, told: list[float], told_of: int, k: int) -> BestTokens:
     """The k best tokens of every row, as the kernel told them if it was so many and all numbers are finite."""
     rows = [told[at : at + 2 * k] for at in range(0, len(told), 2 * k)]
-    return unpacked_rows(rows) if k == told_of and min(row[k] for row in rows) >= 0 else best_of(outputs.logits, k)
+    return (
+        unpacked_rows(rows)
+        if k == told_of and min(row[k] for row in rows) >= 0
+        else cpu.best_tokens.best_of(outputs.logits, k)
+    )
