@@ -287,8 +287,6 @@ class PackedExecutor(EagerExecutor):
 def _likeliest(outputs: KernelOutputs, told: list[float], told_of: int, k: int) -> BestTokens:
     """The k best tokens of every row, as the kernel told them if it was so many and all numbers are finite."""
     rows = [told[at : at + 2 * k] for at in range(0, len(told), 2 * k)]
-    return (
-        unpacked_rows(rows)
-        if k == told_of and min(row[k] for row in rows) >= 0
-        else cpu.best_tokens.best_of(outputs.logits, k)
-    )
+    if k == told_of and min(row[k] for row in rows) >= 0:
+        return unpacked_rows(rows)
+    return cpu.best_tokens.best_of(outputs.logits, k)
