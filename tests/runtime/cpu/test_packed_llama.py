@@ -10,13 +10,14 @@ from hypothesis import strategies as st
 from packing import CONTEXT, LAYERS, PACKED, VOCAB, write_packed
 
 from unspool.core.errors import BadModel, BadRequest, BadScores, OutOfRoom
+from unspool.core.law import best_of
 from unspool.core.law import chosen as token
-from unspool.core.tree import Tree
+from unspool.core.tree import NOTHING, ROOT, Tree
 from unspool.models.weights import GGUFCheckpoint
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cpu.compiled import kernels
 from unspool.runtime.cpu.packed import DecodedLinear, PackedLinear, PackedLoader, chosen, resolved
-from unspool.runtime.cpu.packed_llama import KernelLaw, PackedExecutor, PackedLlama, load_packed
+from unspool.runtime.cpu.packed_llama import PackedExecutor, PackedLlama, load_packed
 from unspool.runtime.engine.contracts import ScoreRequest
 from unspool.runtime.network.llama import Llama
 from unspool.runtime.network.network import Batch, NetworkOutputs, Row
@@ -140,9 +141,38 @@ def test_what_the_kernel_of_one_text_cannot_run_is_refused_as_ever(saved):
 
 @needs_kernels
 def test_logits_that_are_no_numbers_are_told_as_ever(saved):
-    law = KernelLaw(torch.full((2, VOCAB), torch.nan), 1, kernels())
-    with pytest.raises(BadScores):
-        law.best  # noqa: B018
+    network = load_packed(saved("llama"), 64)
+    norm, model = network.ends.norm, CachedModel(network, 0, PackedExecutor(network))
+    kept = norm.clone()
+    norm.fill_(torch.nan)
+    (scores,) = model.score([ScoreRequest(model.open(text(5, 9)), Tree.chain([token(3)]))])
+    norm.copy_(kept)  # which others read too
+    for law in (*scores.leaf, *scores.after):
+        with pytest.raises(BadScores):
+            law.best  # noqa: B018
+
+
+@needs_kernels
+def test_a_forward_tells_the_best_tokens_of_its_rows_and_leaves_its_logits_to_who_holds_a_law(saved):
+    network = load_packed(saved("llama"), 64)
+    model = CachedModel(network, 0, PackedExecutor(network))
+    session = model.open(text(5, 9))
+    (scores,) = model.score([ScoreRequest(session, Tree.chain([token(3), token(4)]), ("hidden:-1",))])
+    kept = torch.stack([law.scores.clone() for law in (*scores.leaf, *scores.after)])
+    for k in (1, 8, 11):
+        want = best_of(kept, k)
+        for told, row in zip(scores.best(k), want, strict=True):
+            assert [x for x, _ in told] == [x for x, _ in row]
+            assert [p for _, p in told] == pytest.approx([p for _, p in row], abs=1e-6)
+    law, view, state = scores.after[1], scores.leaf[0].scores, scores.hidden["hidden:-1"][0].clone()
+    del scores
+    session.keep(Tree.chain([token(3), token(4)]), (0,), (7,))
+    for word in range(20):  # other forwards, which would write where nobody holds anything
+        model.score([ScoreRequest(session, Tree.chain([token(word)]))])
+        session.keep(NOTHING, (ROOT,), (word,))
+    assert torch.equal(law.scores, kept[2])
+    assert torch.equal(view, kept[0])
+    assert torch.equal(network.ends.head(state[None])[0], kept[1])
 
 
 @needs_kernels

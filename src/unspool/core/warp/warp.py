@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any, Protocol, runtime_checkable
 
@@ -140,10 +139,14 @@ class Prefix:
         """The prefix that is a whole prompt."""
         return Prefix(list(text), len(text), warp, (len(text), warp.start(text)), left, len(text))
 
-    @cached_property
+    @property
     def text(self) -> tuple[int, ...]:
-        """All its tokens."""
-        return tuple(self.tokens if len(self.tokens) == self.length else self.tokens[: self.length])
+        """All its tokens, kept without the lock that a cached property takes in every round."""
+        kept: tuple[int, ...] | None = self.__dict__.get("_text")
+        if kept is None:
+            kept = tuple(self.tokens if len(self.tokens) == self.length else self.tokens[: self.length])
+            self.__dict__["_text"] = kept
+        return kept
 
     @property
     def state(self) -> Any:

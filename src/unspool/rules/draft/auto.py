@@ -29,7 +29,9 @@ from .merge import Merged, Rate
 from .prefilled import WIDTH
 from .suffix import Suffix
 
+TARGET_PRICE, DRAFT_PRICE = Price(), Price(DRAFT)
 WIDE = 64
+GUESSED = 4  # tokens of each head that are looked at: the others are never worth a row on a CPU
 TOLD = 512  # tokens of a prompt, the last, that tell their laws at most
 LITTLE = 0.02  # of the time: what looking may take before anybody counts it
 HOST = 2e-4  # seconds that a round takes on the host, before it was measured
@@ -120,6 +122,7 @@ class Paying(CompositeSource):
         self.doubt, self.idle = 0, 0  # rounds that it is left out for, and until which one
         self.heads: HeadsSource | None = None  # where the model has heads that take little time
         self.on_device = 0  # tokens that the model may draft for itself
+        self.lonely = False  # whether it has asked for a draft model, and there is none
 
     @property
     def want(self) -> tuple[str, ...]:
@@ -133,25 +136,26 @@ class Paying(CompositeSource):
         return max(0, self.until - len(prefix))
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        cost: Cost = yield Price()
-        other: Cost | None = None if cost.drafts else (yield Price(DRAFT))
+        cost: Cost = yield TARGET_PRICE
+        other: Cost | None = None if cost.drafts or self.lonely else (yield DRAFT_PRICE)
+        self.lonely = other is None and not cost.drafts
         if cost.speculates and other is None and plan_of(prefix.warp) is not None:
             self.on_device, self.until = budget, len(prefix) + LONG
             return NOTHING
-        ahead = self.host * cost.requests
-        if ahead > cost(1):  # so many wait for each other that not even looking pays
+        ahead, alone = self.host * cost.requests, cost(1)
+        if ahead > alone:  # so many wait for each other that not even looking pays
             self.until = len(prefix) + LONG
             return NOTHING
         if cost.guesses and self.heads is None:
-            self.heads = HeadsSource(WIDTH, len(prefix))
+            self.heads = HeadsSource(GUESSED, len(prefix))
             self.free.join(self.heads)
         self.began = began = perf_counter()
         yield from self.free.gather(prefix, budget, chance)
         twigs = self.free.best(budget, cost, ahead)
-        rate = (1 + sum(twig.p for twig in twigs)) / (cost(1 + len(twigs)) + ahead)
+        tokens, seconds = 1 + sum([twig.p for twig in twigs]), cost(1 + len(twigs)) + ahead
         if self.heads is None or self.heads.guesses:
-            self.promised.mark(cost(1 + len(twigs)) + ahead, 1 + sum(twig.p for twig in twigs))
-            self._pace(cost(1) / self.promised.each, (ahead + cost.aside * cost.requests) / cost(1))
+            self.promised.mark(seconds, tokens)
+            self._pace(alone / self.promised.each, (ahead + cost.aside * cost.requests) / alone)
         else:  # heads guess from the second round on, and again after a rest
             self.pause = 0
         self.spent = perf_counter() - began
@@ -160,7 +164,7 @@ class Paying(CompositeSource):
         self.looked = True
         self.rounds, self.chain = self.rounds + 1, NOTHING
         if other is not None and self._asks(prefix, cost, other):
-            self.chain = yield from self._chain(prefix, budget, cost, max(other(1), self.step), rate)
+            self.chain = yield from self._chain(prefix, budget, cost, max(other(1), self.step), tokens / seconds)
             if len(self.chain):
                 self.pause = 0
                 self.free.add(Planted(self.chain), prefix)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -181,10 +180,10 @@ class CachedModel:
 
     def _answered(self, ask: ScoreRequest, requests: list[ForwardRequest]) -> Scores:
         """The answer to a request; with what look-ahead heads guess, if that was asked for."""
-        scores, count = scores_of(ask, requests), guesses_of(ask.want)
+        count = guesses_of(ask.want)
         if not count or self.heads is None:
-            return scores
-        return replace(scores, ahead=networks.head_guesses.looking(self.heads, requests, count))
+            return scores_of(ask, requests)
+        return scores_of(ask, requests, networks.head_guesses.looking(self.heads, requests, count))
 
     def requests(self, asked: Sequence[ScoreRequest]) -> list[list[ForwardRequest]]:
         """What a forward has to add to every leaf of every session that is asked about."""

@@ -5,15 +5,17 @@ Executors run such requests; the one here calls the network as it is, for CPUs a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from functools import partial
+from types import MappingProxyType
+from typing import Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
-from ...core.asks import Scores
-from ...core.law import Law, best_of, unpacked
+from ...core.asks import Ahead, Scores
+from ...core.law import Law, best_of
 from ...core.tree import Tree
 from .. import cpu
 from ..engine.contracts import ScoreRequest, hidden_of, layer_of
@@ -21,6 +23,8 @@ from ..network.network import Batch, Network, Row
 from .sequence import CachedSequence, DraftNode
 
 MOST_TOLD = 512  # a row of logits is as wide as the vocabulary
+NO_STATES: Mapping[int, Tensor] = MappingProxyType({})
+BestTokens: TypeAlias = list[list[tuple[int, float]]]
 
 
 @dataclass
@@ -38,8 +42,7 @@ class ForwardRequest:
     slots: list[int] = field(default_factory=list)
     best: int = 0  # how many of the likeliest tokens are wanted at the places of owed tokens
     tops: dict[int, list[tuple[int, float]]] = field(default_factory=dict)
-    logits: Tensor | None = None  # of the last owed token and of all added ones, if they lie together
-    ready: Tensor | None = None  # their best tokens, if the device has told them
+    likeliest: Callable[[int], BestTokens] | None = None  # of the last owed token and of all added, if there is one
     states: Tensor | None = None  # what heads read there, if a device keeps it for them
     ahead: list[list[tuple[int, float]]] = field(default_factory=list)  # what they guess after the last accepted one
 
@@ -186,20 +189,40 @@ def attach_outputs(request: ForwardRequest, law: Callable[[int], Law], hidden: M
     leaf, owed = request.leaf, len(request.owed)
     if owed:
         leaf.slots += request.slots[:owed]
-        leaf.law, leaf.hidden = law(at), {layer: states[at] for layer, states in hidden.items()}
+        leaf.law, leaf.hidden = law(at), StatesOfRow(hidden, at)
         at += 1
     nodes: list[DraftNode] = []
     for (token, above), slot in zip(request.added, request.slots[owed:], strict=True):
         parent = above if isinstance(above, DraftNode) else leaf if above < 0 else nodes[above]
         place = parent.place + 1 if isinstance(parent, DraftNode) else len(leaf.tokens)
-        states = {layer: rows[at] for layer, rows in hidden.items()}
-        node = DraftNode(token, slot, place, len(leaf.drafts), parent, law(at), states)
+        node = DraftNode(token, slot, place, len(leaf.drafts), parent, law(at), StatesOfRow(hidden, at))
         parent.kids[token] = node
         leaf.drafts.append(node)
         nodes.append(node)
         at += 1
     request.answers = {n: nodes[a] if isinstance(a, int) else a for n, a in request.answers.items()}
     return at
+
+
+class StatesOfRow(Mapping[int, Tensor]):
+    """The hidden states of one row of a forward by layer, each taken out only when somebody reads it."""
+
+    __slots__ = ("hidden", "row")
+
+    def __init__(self, hidden: Mapping[int, Tensor], row: int) -> None:
+        self.hidden, self.row = hidden, row
+
+    def __getitem__(self, layer: int) -> Tensor:
+        return self.hidden[layer][self.row]
+
+    def __contains__(self, layer: object) -> bool:
+        return layer in self.hidden
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.hidden)
+
+    def __len__(self) -> int:
+        return len(self.hidden)
 
 
 def attach_rows(
@@ -211,14 +234,14 @@ def attach_rows(
     """Attach outputs that lie one behind the other: those of every request, then what tells of places of prompts."""
     at = 0
     for request in requests:
-        request.logits = logits[at : at + 1 + len(request.added)]
+        request.likeliest = partial(_likeliest, logits, at, at + 1 + len(request.added))
         at = attach_outputs(request, lambda row: Law(logits[row]), hidden, at)
     if told:
         tell(told, logits[at:])
 
 
-def scores_of(ask: ScoreRequest, requests: list[ForwardRequest]) -> Scores:
-    """The answer to an ask, from what a forward has attached to its leaves."""
+def scores_of(ask: ScoreRequest, requests: list[ForwardRequest], ahead: Ahead | None = None) -> Scores:
+    """The answer to an ask, from what a forward has attached to its leaves; `ahead` is what heads guess there."""
     found: dict[int, DraftNode] = {}
     for request in requests:
         found.update({n: a for n, a in request.answers.items() if isinstance(a, DraftNode)})
@@ -232,28 +255,27 @@ def scores_of(ask: ScoreRequest, requests: list[ForwardRequest]) -> Scores:
     if (
         len(requests) == 1
         and requests[0].owed
-        and requests[0].logits is not None
+        and requests[0].likeliest is not None
         and len(requests[0].added) == len(nodes)
     ):
-        return LogitsBlock(after, laws, hidden, rows, tops, logits=requests[0].logits, ready=requests[0].ready)
-    return Scores(after, laws, hidden, rows, tops)
+        return BlockScores(after, laws, hidden, rows, tops, ahead, likeliest=requests[0].likeliest)
+    return Scores(after, laws, hidden, rows, tops, ahead)
 
 
 @dataclass(frozen=True)
-class LogitsBlock(Scores):
-    """Scores of one leaf and its tree, whose logits are the rows of `logits` [1 + nodes, vocab] in this order.
+class BlockScores(Scores):
+    """Scores of one leaf and its tree, whose best tokens the forward tells together."""
 
-    `ready` [1 + nodes, 2k], where a device has made them by the way, are the weights of each row's k best tokens among
-    these, and then the tokens.
-    """
+    likeliest: Callable[[int], BestTokens] = field(kw_only=True)
 
-    logits: Tensor = torch.empty(0)  # noqa: RUF009  (always given)
-    ready: Tensor | None = None
+    def best(self, k: int) -> BestTokens:
+        return self.likeliest(k)
 
-    def best(self, k: int) -> list[list[tuple[int, float]]]:
-        if self.ready is not None and self.ready.shape[1] == 2 * k:
-            return unpacked(self.ready.tolist())
-        return cpu.best_tokens.best_of(self.logits, k) if self.logits.is_cpu else best_of(self.logits, k)
+
+def _likeliest(logits: Tensor, first: int, end: int, k: int) -> BestTokens:
+    """The k best tokens of some rows of logits, each with its weight among them."""
+    rows = logits[first:end]
+    return cpu.best_tokens.best_of(rows, k) if rows.is_cpu else best_of(rows, k)
 
 
 class Executor(Protocol):

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from . import (
         best_tokens as best_tokens,
         compiled as compiled,
+        kernel_outputs as kernel_outputs,
         packed as packed,
         packed_heads as packed_heads,
         packed_llama as packed_llama,

@@ -5,6 +5,13 @@
 #define ROWS_AT_ONCE 8 /* tokens */
 #define KEYS_AT_ONCE 32
 #define FOUR _Pragma("GCC unroll 4")
+#define EACH_SUMMED _Pragma("GCC unroll 16")
+#define ROWS_SUMMED 4 /* tokens whose sums over values are made together, so that none waits for its last addition */
+#if SUMMED == 16
+#define COLUMNS 4 /* of their sums, in lanes: as many as there are registers */
+#else
+#define COLUMNS 1
+#endif
 
 /* What each token sees: `near` of the slots from `start` on, then `own` of those from `first` on. */
 typedef struct { const int32_t *slots, *start, *near, *first, *own; } Plan;
@@ -19,20 +26,16 @@ typedef struct {
 /* How well a query fits the keys of `count` slots. */
 static void score_keys(const Head *head, const float *query, const int32_t *slots, int count, float *scores) {
     int size = head->size, k = 0;
-    for (; k + 4 <= count; k += 4) {
-        const float *key[4];
-        F dot[4];
-        FOUR
-        for (int j = 0; j < 4; j++) key[j] = head->keys + (long long)slots[k + j] * size;
-        F q = f_load(query);
-        FOUR
-        for (int j = 0; j < 4; j++) dot[j] = f_mul(q, f_load(key[j]));
+    for (; k + SUMMED <= count; k += SUMMED) {
+        F dot[SUMMED], q = f_load(query);
+        EACH_SUMMED
+        for (int j = 0; j < SUMMED; j++) dot[j] = f_mul(q, f_load(head->keys + (long long)slots[k + j] * size));
         for (int i = LANES; i < size; i += LANES) {
             q = f_load(query + i);
-            FOUR
-            for (int j = 0; j < 4; j++) dot[j] = f_fma(q, f_load(key[j] + i), dot[j]);
+            EACH_SUMMED
+            for (int j = 0; j < SUMMED; j++) dot[j] = f_fma(q, f_load(head->keys + (long long)slots[k + j] * size + i), dot[j]);
         }
-        f_four_sums(dot, scores + k);
+        f_sums(dot, scores + k);
     }
     for (; k < count; k++) {
         const float *key = head->keys + (long long)slots[k] * size;
@@ -91,6 +94,32 @@ static void add_values(const Head *head, const float *weights, const int32_t *sl
     }
 }
 
+/* The same for a few tokens, whose weights and outcomes stand `apart` and `gathered` numbers apart. */
+static void add_values_together(const Head *head, const float *weights, long long apart, const int32_t *slots, int count, float *to,
+                                long long gathered) {
+    int size = head->size;
+    for (int i = 0; i + COLUMNS * LANES <= size; i += COLUMNS * LANES) {
+        F some[ROWS_SUMMED][COLUMNS];
+        FOUR
+        for (int r = 0; r < ROWS_SUMMED; r++)
+            FOUR
+            for (int j = 0; j < COLUMNS; j++) some[r][j] = f_load(to + r * gathered + i + j * LANES);
+        for (int k = 0; k < count; k++) {
+            const float *value = head->values + (long long)slots[k] * size + i;
+            FOUR
+            for (int j = 0; j < COLUMNS; j++) {
+                F x = f_load(value + j * LANES);
+                FOUR
+                for (int r = 0; r < ROWS_SUMMED; r++) some[r][j] = f_fma(f_splat(weights[r * apart + k]), x, some[r][j]);
+            }
+        }
+        FOUR
+        for (int r = 0; r < ROWS_SUMMED; r++)
+            FOUR
+            for (int j = 0; j < COLUMNS; j++) f_store(to + r * gathered + i + j * LANES, some[r][j]);
+    }
+}
+
 /* What a head gathers for tokens first…first+count: queries and outcomes stand `wide` and `gathered` numbers apart, and
  * scores [count, longest] are its own. */
 static void attend_rows(const Head *head, const Plan *plan, int first, int count, const float *query, long long wide, float *scores,
@@ -115,10 +144,14 @@ static void attend_rows(const Head *head, const Plan *plan, int first, int count
         inverse[r] = 1 / weigh(mine, near + own, head->scale);
         memset(to + r * gathered, 0, sizeof(float) * (size_t)head->size);
     }
-    for (int k = 0; k < common; k += KEYS_AT_ONCE)
-        for (int r = 0; r < count; r++)
-            add_values(head, scores + (long long)r * longest + k, slots + k,
-                       common - k < KEYS_AT_ONCE ? common - k : KEYS_AT_ONCE, to + r * gathered);
+    int fours = head->size % (COLUMNS * LANES) ? 0 : count / ROWS_SUMMED * ROWS_SUMMED;
+    for (int k = 0; k < common; k += KEYS_AT_ONCE) {
+        int some = common - k < KEYS_AT_ONCE ? common - k : KEYS_AT_ONCE;
+        for (int r = 0; r < fours; r += ROWS_SUMMED)
+            add_values_together(head, scores + (long long)r * longest + k, longest, slots + k, some, to + r * gathered, gathered);
+        for (int r = fours; r < count; r++)
+            add_values(head, scores + (long long)r * longest + k, slots + k, some, to + r * gathered);
+    }
     for (int r = 0; r < count; r++) {
         int token = first + r, near = plan->near[token];
         float *mine = scores + (long long)r * longest, *sum = to + r * gathered;

@@ -32,6 +32,16 @@ void best(const float *x, int rows, int size, int k, float *values, int32_t *tok
     }
 }
 
+/* to [2k]: the weights of the k largest numbers of a row among each other, then where they stand; −1 where best says so. */
+static void tell(const float *x, int size, int k, float *to) {
+    float values[k];
+    int32_t tokens[k];
+    double weights[k], total = 0;
+    best(x, 1, size, k, values, tokens);
+    for (int j = 0; j < k; j++) total += weights[j] = tokens[j] < 0 ? 1 : exp((double)values[j] - (double)values[0]);
+    for (int j = 0; j < k; j++) to[j] = (float)(weights[j] / total), to[k + j] = (float)tokens[j];
+}
+
 /* to[r] = Σ exp(x − most[r]) over each row of x [rows, size], whose largest number is most[r]. */
 void sums(const float *x, int rows, int size, const float *most, double *to) {
     for (int r = 0; r < rows; r++, x += size) {

@@ -28,9 +28,9 @@ SOURCES = (
     "tiles.h",
     "product.h",
     "attend.h",
+    "best.h",
     "forward.h",
     "step.h",
-    "best.h",
     "heads.h",
     "packed.c",
 )
@@ -121,13 +121,15 @@ class Kernels:
         self.multiply.argtypes = (pointer, number, pointer, pointer, number, number)
         self.forward.argtypes = (
             *(pointer, number, pointer, pointer, pointer, pointer, number),
-            *(number, pointer, pointer, pointer, number),
+            *(number, pointer, pointer, pointer, number, pointer, number),
         )
         self.step, self.decode = library.step, library.decode
         self.step.argtypes = (
             *(pointer, pointer, pointer, number, number, number),
-            *(pointer, pointer, pointer, pointer, number),
+            *(pointer, pointer, number, number, pointer, pointer, number),
         )
+        self.give = library.give
+        self.give.argtypes, self.give.restype = (pointer,), None
         self.decode.argtypes, self.decode.restype = (number, pointer, number, pointer), None
         self.best.argtypes, self.best.restype = (pointer, number, number, number, pointer, pointer), None
         self.guess = library.guess

@@ -51,9 +51,13 @@ static void one_product(void *arg, int thread) {
     Product *job = arg;
     int phase = 0, in = job->w->in;
     (void)thread;
-    Pieces p = pieces(&phase, job->rows);
+    Pieces p = pieces(&phase, parts_of(job->rows));
     while (some(&p))
-        for (int r = p.from; r < p.to; r++) round_row(job->x + (long long)r * in, in, &job->rounded, r);
+        for (int unit = p.from; unit < p.to; unit++) {
+            Part part = part_of(unit, job->rows, in);
+            for (int r = part.row; r < part.end; r++)
+                round_blocks(job->x + (long long)r * in, in, &job->rounded, r, part.from, part.until);
+        }
     finish(&p);
     products(&phase, job->w, job->count, &job->rounded, job->rows, job->y, job->out, 0);
 }
@@ -69,7 +73,7 @@ int multiply(const Matrix *w, int count, const float *x, float *y, int rows, int
 }
 
 #include "attend.h"
+#include "best.h"
 #include "forward.h"
 #include "step.h"
-#include "best.h"
 #include "heads.h"

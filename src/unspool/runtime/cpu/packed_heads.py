@@ -9,22 +9,28 @@ from __future__ import annotations
 import ctypes
 import math
 from array import array
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 from torch import Tensor
 
 from ...models.quant import FORMATS, QuantBlocks
+from ..cache.forward_request import StatesOfRow
+from ..engine.contracts import LAST
 from ..network.linear import EmbeddingAndHead
 from ..network.lookahead_heads import MedusaHeads
 from .compiled import HeadsStruct, MatrixStruct, TableStruct, kernels
+from .kernel_outputs import KernelStates
 from .packed import PackedLinear, table_of
 
 FIRST = 2  # heads that are asked: what drafts of three tokens have a use for
 COMMON = 8192  # tokens that are guessed, the first ones: merges are learnt in the order of how often they come
 Q8_0 = FORMATS[8]
+Guesses: TypeAlias = list[list[tuple[int, float]]]
 
 
 @dataclass(frozen=True)
@@ -78,22 +84,35 @@ class PackedHeads(MedusaHeads):
         common, heads, dim = ctypes.addressof(self._common.matrices), len(self._rest), self.ends.norm.shape[0]
         return HeadsStruct(*at, ctypes.addressof(listed), common, heads, len(rest) // heads, dim), table
 
-    def best(self, hidden: Tensor, token: int, k: int) -> list[list[tuple[int, float]]]:
+    def after(self, states: Mapping[int, Tensor], token: int, k: int) -> Guesses:
+        """The guesses after a row's states, which are read where a kernel has left them."""
+        if isinstance(states, StatesOfRow) and isinstance(states.hidden, KernelStates):
+            found = self._guessed(states.hidden.outputs.state_at(states.row), token, k)
+            if found is not None:
+                return found
+        return self.best(states[LAST], token, k)
+
+    def best(self, hidden: Tensor, token: int, k: int) -> Guesses:
+        hidden = hidden.float().contiguous()
+        found = self._guessed(hidden.data_ptr(), token, k)
+        return super().best(hidden, token, k) if found is None else found  # which says what is wrong with it
+
+    def _guessed(self, state: int, token: int, k: int) -> Guesses | None:
+        """The guesses after the state at an address; None if the kernel cannot tell."""
         structs, native, heads, k = self._structs, kernels(), len(self._rest), min(k, self._common.out)
         assert native is not None  # `load` has looked
-        hidden = hidden.float().contiguous()
         values, tokens, totals = (
             array("f", bytes(4 * heads * k)),
             array("i", bytes(4 * heads * k)),
             array("d", bytes(8 * heads)),
         )
         done = native.guess(
-            *(ctypes.byref(structs[0]), ctypes.byref(structs[1]), hidden.data_ptr(), token, k),
+            *(ctypes.byref(structs[0]), ctypes.byref(structs[1]), state, token, k),
             *(part.buffer_info()[0] for part in (values, tokens, totals)),
             torch.get_num_threads(),
         )
         if done <= 0 or -1 in tokens:
-            return super().best(hidden, token, k)  # which says what is wrong with it
+            return None
         return [
             [(tokens[i], math.exp(values[i] - values[k * head]) / totals[head]) for i in range(k * head, k * head + k)]
             for head in range(heads)

@@ -9,18 +9,19 @@ import ctypes
 from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ...core.errors import BadRequest, OutOfRoom
-from ...core.law import Law
+from ...core.law import unpacked as unpacked_rows
 from ...models.layer_shape import TURNS_IN_PART, RopeSpec
 from ...models.shape import Shape
 from ...models.weights import Checkpoint, GGUFCheckpoint
-from ..cache.forward_request import EagerExecutor, ForwardRequest, attach_outputs
+from .. import cpu
+from ..cache.forward_request import NO_STATES, BestTokens, EagerExecutor, ForwardRequest, attach_outputs
 from ..cache.kv_pool import GatherPool, UntouchedPool
 from ..cache.sequence import DraftNode
 from ..engine.contracts import LAST
@@ -30,10 +31,12 @@ from ..network.linear import GatedMLP, Linear, MakeLinear, dense
 from ..network.llama import Llama
 from ..network.network import Batch, NetworkOutputs, Row, Stages
 from .compiled import Kernels, LayerStruct, NetworkStruct, Plan, kernels
+from .kernel_outputs import KernelLaw, KernelOutputs, KernelStates
 from .packed import PackedLinear, PackedLoader, formats, table_of
 
 LANES = 16  # numbers that the kernels take at a time
-MOST_LAYERS = 8192 // 14 - 1  # PHASES and PER_LAYER of the kernels
+MOST_LAYERS = 8192 // 15 - 1  # PHASES and PER_LAYER of the kernels
+TOLD = 8  # likeliest tokens of each row that a forward tells by the way, for those who remember them
 FIRST_PLACES = 2048  # whose rotary angles are worked out at once
 
 
@@ -109,7 +112,7 @@ class PackedLlama(Llama):
             ctypes.byref(self._struct),
             *(len(batch.tokens), x.data_ptr(), places.data_ptr(), into.data_ptr(), structs),
             max(near + own for _, _, nears, _, owns in plans for near, own in zip(nears, owns, strict=True)),
-            *(reads, read.data_ptr(), logits.data_ptr(), wanted, torch.get_num_threads()),
+            *(reads, read.data_ptr(), logits.data_ptr(), wanted, 0, None, torch.get_num_threads()),
         ):
             raise OutOfRoom(f"no memory for a forward of {len(batch.tokens)} tokens")
         for number in noted:
@@ -216,31 +219,6 @@ def _seen(rows: Sequence[Row], window: int | None) -> tuple[array[int], ...]:
     return slots, start, near, first, own
 
 
-class KernelLaw(Law):
-    """The law of one row of logits, whose best token a kernel finds."""
-
-    def __init__(self, logits: Tensor, row: int, native: Kernels) -> None:
-        self._logits, self._row, self._native, self._best = logits, row, native, -1
-
-    @property
-    def scores(self) -> Tensor:
-        return self._logits[self._row]
-
-    @property
-    def size(self) -> int:
-        return self._logits.shape[1]
-
-    @property
-    def best(self) -> int:
-        """The most probable token, kept without the lock that a cached property takes in every round."""
-        if self._best < 0:
-            token, value, size = ctypes.c_int32(-1), ctypes.c_float(), self.size
-            at = self._logits.data_ptr() + 4 * self._row * size
-            self._native.best(at, 1, size, 1, ctypes.addressof(value), ctypes.addressof(token))
-            self._best = token.value if token.value >= 0 else Law(self.scores).best  # which says what is wrong
-        return self._best
-
-
 class PackedExecutor(EagerExecutor):
     """Runs what one text is asked by a kernel that works out itself what each token sees.
 
@@ -252,14 +230,14 @@ class PackedExecutor(EagerExecutor):
         super().__init__(network)
         self._packed, self._native = network, network.native
         self._table = table_of(network.ends.table) if network.embeds_plainly else None
-        self._states = (ctypes.c_void_p * (network.shape.layers + 1))()
+        self._made = ctypes.c_void_p()
 
     def forward(self, requests: list[ForwardRequest], wants: tuple[int, ...]) -> None:
         request = requests[0]
         if (
             self._table is None
             or len(requests) > 1
-            or request.best
+            or (request.best and len(request.owed) > 1)
             or request.leaf.drafts
             or wants not in ((), (LAST,))
         ):
@@ -282,19 +260,33 @@ class PackedExecutor(EagerExecutor):
             tokens.append(token)
             parents.append(above)
         slots.extend(request.slots)
-        reads, states = count + (owed > 0), dict[int, Tensor]()
-        logits = torch.empty(reads, network.vocab)
-        if wants:
-            states[LAST] = torch.empty(reads, network.shape.dim)
-        self._states[network.shape.layers] = states[LAST].data_ptr() if wants else None
+        reads, vocab, k = count + (owed > 0), network.vocab, min(TOLD, network.vocab)
+        told = array("f", bytes(8 * reads * k))
         done = self._native.step(
             *(network.struct_at, ctypes.byref(self._table), slots.buffer_info()[0], known, owed, count),
-            *(tokens.buffer_info()[0], parents.buffer_info()[0], logits.data_ptr(), self._states),
-            torch.get_num_threads(),
+            *(tokens.buffer_info()[0], parents.buffer_info()[0], len(wants), k, told.buffer_info()[0]),
+            *(ctypes.addressof(self._made), torch.get_num_threads()),
         )
         if done == 0:
             raise OutOfRoom(f"no memory for a forward of {owed + count} tokens")
         if done > 0:
-            request.logits = logits if owed else None
-            attach_outputs(request, lambda row: KernelLaw(logits, row, self._native), states, 0)
+            best, at = told.tolist(), self._made.value
+            assert at is not None
+            made = KernelOutputs(at, reads, vocab, network.shape.dim, self._native.give)
+            if owed:
+                request.likeliest = partial(_likeliest, made, best, k)
+            attach_outputs(
+                request,
+                lambda row: KernelLaw(made, row, int(best[2 * k * row + k])),
+                KernelStates(made) if wants else NO_STATES,
+                0,
+            )
         return bool(done > 0)
+
+
+def _likeliest(outputs: KernelOutputs, told: list[float], told_of: int, k: int) -> BestTokens:
+    """The k best tokens of every row, as the kernel told them if it was so many and all numbers are finite."""
+    rows = [told[at : at + 2 * k] for at in range(0, len(told), 2 * k)]
+    if k == told_of and min(row[k] for row in rows) >= 0:
+        return unpacked_rows(rows)
+    return cpu.best_tokens.best_of(outputs.logits, k)

@@ -4,7 +4,7 @@
  * their order as floats. So what a row gives depends on that row alone, not on how many are computed beside it or by
  * how many threads.
  */
-#define FORESEEN 2048 /* bytes */
+#define FORESEEN 4096 /* bytes */
 
 #ifdef __AVX2__
 #define IN_REGISTERS 1
@@ -34,13 +34,16 @@ INLINE int width_of(int left) {
     return AT_ONCE == 8 && left > 4 ? 8 : AT_ONCE == 8 && left == 3 ? 4 : left;
 }
 
-static void round_row(const float *x, int in, Rounded *to, int row) {
+/* Round the blocks from…until of a row x of `in` numbers. */
+static void round_blocks(const float *x, int in, Rounded *to, int row, int from, int until) {
     int blocks = in / BLOCK, first = row / AT_ONCE * AT_ONCE, width = width_of(to->rows - first), r = row - first;
-    int8_t *q = to->q + (long long)first * in + 4 * r, some[BLOCK];
-    float *scale = to->scale + (long long)first * blocks + r, *sum = to->sum + (long long)first * blocks + r;
-    int32_t *halves = to->halves + 2 * ((long long)first * blocks + r);
+    long long at = (long long)first * blocks + (long long)from * width + r;
+    int8_t *q = to->q + (long long)first * in + (long long)from * width * BLOCK + 4 * r, some[BLOCK];
+    float *scale = to->scale + at, *sum = to->sum + at;
+    int32_t *halves = to->halves + 2 * at;
     F nothing = f_splat(0); /* or NaN, if a number is not finite */
-    for (int b = 0; b < blocks; b++, x += BLOCK, scale += width, sum += width, halves += 2 * width) {
+    x += from * BLOCK;
+    for (int b = from; b < until; b++, x += BLOCK, scale += width, sum += width, halves += 2 * width) {
         F one = f_load(x), two = f_load(x + LANES);
         nothing = f_fma(f_add(one, two), f_splat(0), nothing);
         float most = f_most(f_max(f_abs(one), f_abs(two)));
@@ -52,7 +55,21 @@ static void round_row(const float *x, int in, Rounded *to, int row) {
         for (int g = 0; g < BLOCK / 4; g++, q += 4 * width) memcpy(q, some + 4 * g, 4);
     }
     if (f_sum(nothing) != 0)
-        for (int b = 1; b <= blocks; b++) scale[-b * width] = sum[-b * width] = NAN;
+        for (int b = 1; b <= until - from; b++) scale[-b * width] = sum[-b * width] = NAN;
+}
+
+static void round_row(const float *x, int in, Rounded *to, int row) { round_blocks(x, in, to, row, 0, in / BLOCK); }
+
+/* Rows that are multiplied together lie among each other, so that two threads that round a row each would write to the
+ * same lines of memory and wait for them. A unit of the work is a part of the columns, of all rows that lie together. */
+#define PARTS 4
+typedef struct { int row, end, from, until; } Part; /* rows, and blocks of each */
+
+INLINE int parts_of(int rows) { return rows == 1 ? 1 : (rows + AT_ONCE - 1) / AT_ONCE * PARTS; }
+INLINE Part part_of(int unit, int rows, int in) {
+    int blocks = in / BLOCK, parts = rows == 1 ? 1 : PARTS, part = unit % parts, row = unit / parts * AT_ONCE;
+    return (Part){row, rows - row < AT_ONCE ? rows : row + AT_ONCE, part * blocks / parts & ~3,
+                  part == parts - 1 ? blocks : (part + 1) * blocks / parts & ~3};
 }
 
 /* What the inputs of one group, four of a block, add to the sums of n rows. */

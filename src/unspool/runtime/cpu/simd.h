@@ -33,6 +33,11 @@ INLINE float half(const uint8_t *p) { /* IEEE half precision, subnormal numbers 
 
 #if defined(__AVX2__)
 #include <immintrin.h>
+INLINE int32_t stored(__m128i q, int8_t *to) { /* sixteen numbers of −128…127; their sum */
+    _mm_storeu_si128((__m128i *)to, q);
+    __m128i sums = _mm_sad_epu8(_mm_xor_si128(q, _mm_set1_epi8(-128)), _mm_setzero_si128()); /* each is 128 more */
+    return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
+}
 INLINE __m128 four_sums(__m256 a, __m256 b, __m256 c, __m256 d) { /* in the order of f_sum */
     __m256 x = _mm256_add_ps(_mm256_permute2f128_ps(a, b, 0x20), _mm256_permute2f128_ps(a, b, 0x31));
     __m256 y = _mm256_add_ps(_mm256_permute2f128_ps(c, d, 0x20), _mm256_permute2f128_ps(c, d, 0x31));
@@ -76,18 +81,31 @@ INLINE F f_div(F a, F b) { return _mm512_div_ps(a, b); }
 INLINE F f_abs(F a) { return _mm512_abs_ps(a); }
 INLINE F f_fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }
 INLINE float f_sum(F a) { return _mm512_reduce_add_ps(a); }
-INLINE __m256 f_folded(F a) { return _mm256_add_ps(_mm512_castps512_ps256(a), _mm512_castps512_ps256(_mm512_shuffle_f32x4(a, a, 14))); }
-INLINE void f_four_sums(const F *x, float *to) {
-    _mm_storeu_ps(to, four_sums(f_folded(x[0]), f_folded(x[1]), f_folded(x[2]), f_folded(x[3])));
+#define SUMMED 16 /* at once */
+INLINE F f_halved(F a, F b) { /* halves of a added to each other, then those of b */
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x44), _mm512_shuffle_f32x4(a, b, 0xee));
+}
+INLINE F f_quartered(F a, F b) { /* the same within each half */
+    return _mm512_add_ps(_mm512_shuffle_f32x4(a, b, 0x88), _mm512_shuffle_f32x4(a, b, 0xdd));
+}
+INLINE void f_sums(const F *x, float *to) { /* of sixteen, each in the order of f_sum */
+    F a[4];
+    _Pragma("GCC unroll 4")
+    for (int i = 0; i < 4; i++) /* four numbers of each of four */
+        a[i] = f_quartered(f_halved(x[4 * i], x[4 * i + 1]), f_halved(x[4 * i + 2], x[4 * i + 3]));
+    _Pragma("GCC unroll 2")
+    for (int i = 0; i < 4; i += 2)
+        a[i / 2] = _mm512_add_ps(_mm512_shuffle_ps(a[i], a[i + 1], 0x44), _mm512_shuffle_ps(a[i], a[i + 1], 0xee));
+    F sums = _mm512_add_ps(_mm512_shuffle_ps(a[0], a[1], 0x88), _mm512_shuffle_ps(a[0], a[1], 0xdd));
+    __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+    f_store(to, _mm512_permutexvar_ps(order, sums));
 }
 INLINE float f_most(F a) { return _mm512_reduce_max_ps(a); }
 INLINE F f_halves(const uint8_t *p) { return _mm512_cvtph_ps(_mm256_loadu_si256((const __m256i *)p)); }
 INLINE F f_bytes(const uint8_t *p) { return f_of(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)p))); }
 INLINE F f_signed(const uint8_t *p) { return f_of(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p))); }
 INLINE int32_t f_round(F x, int8_t *to) { /* to int8, ties to even; their sum */
-    I q = _mm512_cvtps_epi32(x);
-    _mm_storeu_si128((__m128i *)to, _mm512_cvtepi32_epi8(q));
-    return _mm512_reduce_add_epi32(q);
+    return stored(_mm512_cvtepi32_epi8(_mm512_cvtps_epi32(x)), to);
 }
 INLINE int f_above(F x, F bar) { return (int)_mm512_cmp_ps_mask(x, bar, _CMP_GT_OQ); } /* a bit for each lane */
 INLINE F f_floor(F x) { return _mm512_roundscale_ps(x, 1); }
@@ -166,7 +184,8 @@ INLINE float f_sum(F a) { /* in the order in which AVX-512 adds */
     return _mm_cvtss_f32(_mm_add_ss(y, _mm_movehdup_ps(y)));
 }
 INLINE __m256 f_folded(F a) { return _mm256_add_ps(a.a, a.b); }
-INLINE void f_four_sums(const F *x, float *to) {
+#define SUMMED 4
+INLINE void f_sums(const F *x, float *to) {
     _mm_storeu_ps(to, four_sums(f_folded(x[0]), f_folded(x[1]), f_folded(x[2]), f_folded(x[3])));
 }
 INLINE float f_most(F a) {
@@ -176,11 +195,9 @@ INLINE float f_most(F a) {
     return _mm_cvtss_f32(_mm_max_ss(y, _mm_movehdup_ps(y)));
 }
 INLINE int32_t f_round(F x, int8_t *to) {
-    int32_t q[16], sum = 0;
-    _mm256_storeu_si256((__m256i *)q, _mm256_cvtps_epi32(x.a));
-    _mm256_storeu_si256((__m256i *)(q + 8), _mm256_cvtps_epi32(x.b));
-    for (int i = 0; i < 16; i++) to[i] = (int8_t)q[i], sum += q[i];
-    return sum;
+    __m256i q = _mm256_packs_epi32(_mm256_cvtps_epi32(x.a), _mm256_cvtps_epi32(x.b)); /* four of each by turns */
+    q = _mm256_permute4x64_epi64(q, 0xd8);
+    return stored(_mm_packs_epi16(_mm256_castsi256_si128(q), _mm256_extracti128_si256(q, 1)), to);
 }
 INLINE int f_above(F x, F bar) {
     int low = _mm256_movemask_ps(_mm256_cmp_ps(x.a, bar.a, _CMP_GT_OQ));
@@ -232,7 +249,8 @@ INLINE float f_sum(F a) {
         for (int i = 0; i < half; i++) a.v[i] += a.v[i + half];
     return a.v[0];
 }
-INLINE void f_four_sums(const F *x, float *to) { for (int i = 0; i < 4; i++) to[i] = f_sum(x[i]); }
+#define SUMMED 4
+INLINE void f_sums(const F *x, float *to) { for (int i = 0; i < 4; i++) to[i] = f_sum(x[i]); }
 INLINE float f_most(F a) { float y = a.v[0]; EACH y = a.v[i] > y ? a.v[i] : y; return y; }
 INLINE F f_halves(const uint8_t *p) { F r; EACH r.v[i] = half(p + 2 * i); return r; }
 INLINE F f_bytes(const uint8_t *p) { F r; EACH r.v[i] = p[i]; return r; }

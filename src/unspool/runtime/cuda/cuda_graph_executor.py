@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
+from torch import Tensor
 
 from ...core.asks import Check
 from ...core.errors import BadScores, UnspoolError
-from ...core.law import nothing_left
+from ...core.law import best_of, nothing_left, unpacked
 from ...core.verifier import Kernel, kernel_of
 from ...core.warp.warp_plan import WarpPlan
-from ..cache.forward_request import ForwardRequest, attach_outputs
+from ..cache.forward_request import BestTokens, ForwardRequest, attach_outputs
 from ..cache.logits_row import LogitsRow
 from ..cache.sequence import CachedSequence
 from ..engine.contracts import LAST
@@ -157,8 +159,9 @@ class CudaGraphExecutor:
         states = bucket.hidden[LAST].clone() if guess else None
         for number, (request, row) in enumerate(zip(requests, rows, strict=True)):
             first = number * bucket.size.tokens + max(row.root, 0)
-            request.logits, request.ready = (own[first : first + 1 + len(request.added)] for own in (logits, best))
-            request.states = None if states is None else states[first : first + 1 + len(request.added)]
+            own = slice(first, first + 1 + len(request.added))
+            request.likeliest = partial(_likeliest, logits[own], best[own])
+            request.states = None if states is None else states[own]
             attach_outputs(request, lambda at: LogitsRow(logits, at), hidden, first)
             self.block_table.kept(request.leaf, row.clear)
 
@@ -241,6 +244,11 @@ class CudaGraphExecutor:
         if self._noted is not self.network.slots.noted_states:
             self._noted = self.network.slots.noted_states
             self.buckets.clear()
+
+
+def _likeliest(logits: Tensor, told: Tensor, k: int) -> BestTokens:
+    """The k best tokens of every row of logits: what the step has told [rows, 2k], if that is of as many."""
+    return unpacked(told.tolist()) if told.shape[1] == 2 * k else best_of(logits, k)
 
 
 def _wide(kind: Kind, tokens: int) -> int:

@@ -11,17 +11,14 @@ from ...core.law import unpacked
 from ...core.tree import ROOT
 from ..cache.forward_request import ForwardRequest
 from ..cache.sequence import DraftNode
-from ..engine.contracts import LAST
 from .lookahead_heads import MedusaHeads
 
 
 def looking(heads: MedusaHeads, requests: Sequence[ForwardRequest], count: int) -> Ahead:
     """What heads guess after any node or leaf, each when it is asked for; texts may grow in between."""
-    states = {~r: request.leaf.hidden[LAST] for r, request in enumerate(requests)}
-    states |= {
-        n: x.hidden[LAST] for request in requests for n, x in request.answers.items() if isinstance(x, DraftNode)
-    }
-    return lambda node, token: heads.best(states[node], token, count)
+    states = {~r: request.leaf.hidden for r, request in enumerate(requests)}
+    states |= {n: x.hidden for request in requests for n, x in request.answers.items() if isinstance(x, DraftNode)}
+    return lambda node, token: heads.after(states[node], token, count)
 
 
 def foresee(requests: Sequence[ForwardRequest], ahead: Tensor) -> None:

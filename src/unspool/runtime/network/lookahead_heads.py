@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from math import prod
 from pathlib import Path
@@ -16,6 +16,7 @@ from torch import Tensor
 from ...core.errors import BadModel
 from ...core.files import plain_file
 from ...core.law import unpacked
+from ..engine.contracts import LAST
 
 if TYPE_CHECKING:
     from .linear import EmbeddingAndHead
@@ -112,6 +113,10 @@ class MedusaHeads:
         values, found = best(logits, k)
         p = (values - logits.float().logsumexp(1, keepdim=True)).exp()
         return torch.cat((p, found.to(p.dtype)), 1)  # ids below 2^24 are exact in a float
+
+    def after(self, states: Mapping[int, Tensor], token: int, k: int) -> list[list[tuple[int, float]]]:
+        """The same after the states of one row by their layer, and its token."""
+        return self.best(states[LAST], token, k)
 
     def best(self, hidden: Tensor, token: int, k: int) -> list[list[tuple[int, float]]]:
         """The same after one state [dim] and its token, head by head."""

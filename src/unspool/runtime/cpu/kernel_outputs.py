@@ -1,0 +1,94 @@
+"""What a forward of the kernels has written, as laws and states: tensors only where somebody looks.
+
+A call into PyTorch takes 40 µs when its code has been driven out of the caches, as a forward over all weights does.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator, Mapping
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+from ...core.law import Law
+from ..engine.contracts import LAST
+
+
+class KernelOutputs:
+    """Logits [rows, vocab] at an address, and behind them what left the last norm, [rows, dim], if it was wanted.
+
+    The memory is given back when nobody holds this, or a tensor made of it, any more.
+    """
+
+    def __init__(self, at: int, rows: int, vocab: int, dim: int, give: Callable[[int], None]) -> None:
+        self._at, self._rows, self._vocab, self._dim, self._give = at, rows, vocab, dim, give
+
+    def __del__(self) -> None:
+        self._give(self._at)
+
+    @property
+    def vocab(self) -> int:
+        """Numbers of a row of logits."""
+        return self._vocab
+
+    @cached_property
+    def logits(self) -> Tensor:
+        """All logits."""
+        return self._tensor(0, self._vocab)
+
+    @cached_property
+    def states(self) -> Tensor:
+        """What left the last norm."""
+        return self._tensor(self._rows * self._vocab, self._dim)
+
+    def state_at(self, row: int) -> int:
+        """Where the state of a row begins."""
+        return self._at + 4 * (self._rows * self._vocab + row * self._dim)
+
+    def _tensor(self, first: int, width: int) -> Tensor:
+        memory = (ctypes.c_float * (self._rows * width)).from_address(self._at + 4 * first)
+        memory.owner = self  # type: ignore[attr-defined]  # held as long as the tensor is
+        return torch.frombuffer(memory, dtype=torch.float32).view(self._rows, width)
+
+
+class KernelLaw(Law):
+    """The law of one row of logits, whose best token a kernel has found; −1 if a number there is not finite."""
+
+    def __init__(self, outputs: KernelOutputs, row: int, best: int) -> None:
+        self._outputs, self._row, self._best = outputs, row, best
+
+    @property
+    def scores(self) -> Tensor:
+        return self._outputs.logits[self._row]
+
+    @property
+    def size(self) -> int:
+        return self._outputs.vocab
+
+    @property
+    def best(self) -> int:
+        """The most probable token; where a number is not finite PyTorch looks for it, and says what is wrong."""
+        return self._best if self._best >= 0 else Law(self.scores).best
+
+
+class KernelStates(Mapping[int, Tensor]):
+    """The hidden states of a forward by their layer: what left the last norm, [rows, dim]."""
+
+    def __init__(self, outputs: KernelOutputs) -> None:
+        self.outputs = outputs
+
+    def __getitem__(self, layer: int) -> Tensor:
+        if layer != LAST:
+            raise KeyError(layer)
+        return self.outputs.states
+
+    def __contains__(self, layer: object) -> bool:
+        return layer == LAST
+
+    def __iter__(self) -> Iterator[int]:
+        return iter((LAST,))
+
+    def __len__(self) -> int:
+        return 1
