@@ -14,8 +14,9 @@ from unspool.core.chance import Every, Philox, total_variation
 from unspool.core.errors import BadRequest
 from unspool.core.law import Law
 from unspool.core.stop import Stop
-from unspool.core.warp import Same, Temperature
+from unspool.core.warp import Frequency, Presence, Same, Temperature, TopK, TopP
 from unspool.loops.guard import guarded, unbound
+from unspool.loops.plain import plain
 from unspool.recipes.methods import method
 from unspool.rules.constrain import Constrained, ItemSet, Static
 from unspool.rules.decode import (
@@ -47,6 +48,15 @@ def test_speculation_in_any_order_leaves_the_law_as_it_is(depth, guess, order):
     model = table(2)
     mine = law_of(AnyOrder(depth, 3, guess, order), model)
     assert total_variation(mine, law_of(EXACT, model)) < 1e-12
+
+
+@pytest.mark.parametrize("warp", [Temperature(0.6), TopK(2), Frequency(0.9), Presence(0.9) | TopP(0.7)], ids=str)
+@pytest.mark.parametrize("guess", [Alike(), Copied()], ids=str)
+def test_from_left_to_right_it_has_plain_decodings_law_under_warps_too(warp, guess):
+    """Each hole is shaped by what stands when it is settled, those of the same round among it."""
+    model = table(3)
+    mine, plainly = (law_of(method, model, most=3, warp=warp) for method in (AnyOrder(3, 3, guess), plain()))
+    assert total_variation(mine, plainly) < 1e-12
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
@@ -531,3 +541,31 @@ def test_a_constraint_is_refused_and_not_forgotten(loop):
     for warp in (Bound(), Temperature(0.5) | Bound()):
         with pytest.raises(BadRequest, match="cannot keep to a constraint"):
             told(loop, table(), warp=warp)
+
+
+class NeverSatisfied:
+    """A second thought that takes back whatever stands, and counts how often it could."""
+
+    looks = 3
+
+    def __init__(self):
+        self.asked = 0
+
+    def asks(self, canvas):
+        return [i for i in range(*canvas.window) if canvas.status[i] == Status.DRAFT]
+
+    def __call__(self, state, canvas):
+        self.asked += 1
+        return canvas.remask(i for i in range(*canvas.window) if canvas.status[i] == Status.DRAFT)
+
+
+@pytest.mark.parametrize("block", [2, 4])
+def test_a_window_of_n_places_is_thought_about_again_at_its_first_n_looks_and_those_allowed(block):
+    second = NeverSatisfied()
+    tokens, looks, _ = told(
+        Denoise(Confident(2.0), 4, FixedBlocks(block), remask=second), table(), (0,), Philox(2), Same()
+    )
+    windows = 4 // block
+    assert len(tokens) == 4
+    assert second.asked == windows * (block + second.looks)
+    assert looks == windows * (2 * block + second.looks)  # then a hole is filled at every look
