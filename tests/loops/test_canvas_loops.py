@@ -9,6 +9,7 @@ import pytest
 from canvases import Scripted, law_of, table, told
 from letters import Letters
 
+from unspool.core.asks import Done
 from unspool.core.canvas import Binding, Canvas, Field, Status
 from unspool.core.chance import Every, Philox, total_variation
 from unspool.core.errors import BadRequest
@@ -569,3 +570,12 @@ def test_a_window_of_n_places_is_thought_about_again_at_its_first_n_looks_and_th
     assert len(tokens) == 4
     assert second.asked == windows * (block + second.looks)
     assert looks == windows * (2 * block + second.looks)  # then a hole is filled at every look
+
+
+@pytest.mark.parametrize(("first", "stop"), [((0, 3), Stop(frozenset({3}), most=4)), ((0, 3, 0), Stop(most=3))])
+def test_an_end_that_is_rewritten_ends_nothing(first, stop):
+    """The first thought may have ended with a stop token; where another stands in its place, length is what is left."""
+    engine = Engine({"target": Scripted(dict.fromkeys((1, 2, 3), (0, 0.9)))})
+    job = engine.submit(Deliberate(GivenText(first), Chunks(1)), (1,), Philox(0), Temperature(0.0), stop)
+    engine.run()
+    assert job.result() == Done((0,) * len(first), "length")
