@@ -579,3 +579,22 @@ def test_an_end_that_is_rewritten_ends_nothing(first, stop):
     job = engine.submit(Deliberate(GivenText(first), Chunks(1)), (1,), Philox(0), Temperature(0.0), stop)
     engine.run()
     assert job.result() == Done((0,) * len(first), "length")
+
+
+@pytest.mark.parametrize(("order", "accepted"), [(left, 2), (lambda holes, chance: holes[::-1], 3)])
+def test_what_was_drafted_behind_the_end_of_a_text_was_not_accepted(order, accepted):
+    """Every draft stands, and the third of four tokens ends the text; the first place in order is no draft."""
+    model = Scripted({1: (1, 1.0), 2: (1, 1.0), 3: (2, 1.0), 4: (1, 1.0)})
+    engine = Engine({"target": model})
+    job = engine.submit(AnyOrder(4, 4, order=order), (0,), Philox(0), Same(), Stop(frozenset({2})))
+    engine.run()
+    assert job.result() == Done((1, 1, 2), "token")
+    assert (job.trace.drafted, job.trace.accepted_tokens) == (3, accepted)
+
+
+def test_accepted_drafts_are_never_more_than_the_tokens_of_a_text():
+    engine = Engine({"target": table(3)})
+    for seed in range(30):
+        job = engine.submit(AnyOrder(4, 5), (0,), Philox(seed), Same(), Stop(frozenset({2})))
+        engine.run()
+        assert job.trace.accepted_tokens <= job.trace.tokens == len(job.result().tokens)
