@@ -10,7 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from unspool.api.settings import Settings
+from unspool.core.law import Drawn, Law
 from unspool.core.stop import Stop
+from unspool.core.tree import ROOT, Tree
 
 quick = settings(max_examples=150, deadline=None)
 
@@ -224,3 +226,11 @@ def test_settings_say_where_the_text_ends():
     assert rule.piece(4) == b"w"
     assert Settings(ignore_eos=True, stop_tokens=(5,)).stop_rule(Words()).tokens == {5}
     assert Settings().stop_rule(Words()).cut(rule.start(), (1, 2, 3)).kept == (1, 2)
+
+
+def test_nodes_that_end_a_text_are_numbered_as_the_pruned_draft_has_them():
+    drawn = [Drawn(token, Law.point(token)) for token in (9, 1, 2, 9, 3)]
+    tree = Tree(tuple(drawn), (ROOT, 0, ROOT, ROOT, 2))  # the second hangs behind a token that ends the text
+    pruned, last = Stop(frozenset({9})).prune(Stop().start(), tree)
+    assert pruned.tokens(range(len(pruned))) == (9, 2, 9, 3)
+    assert last == {0, 2}

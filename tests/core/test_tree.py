@@ -108,3 +108,9 @@ def test_a_node_keeps_the_law_it_was_drawn_from():
 def test_holes_are_no_guesses():
     tree = Tree.chain([Drawn(3, Law.point(3)), Drawn(-1, Law.point(-1)), Drawn(0, Law.point(0))])
     assert (len(tree), tree.guesses) == (3, 2)
+
+
+def test_what_a_drafter_thinks_of_a_node_goes_with_it():
+    tree = Tree(tuple(map(drawn, range(4))), (ROOT, 0, ROOT, 2), (0.9, 0.8, 0.3, 0.2))
+    assert tree.only([0, 2, 3]).sure == (0.9, 0.3, 0.2)
+    assert tree.within(1).sure == (0.9, 0.3)

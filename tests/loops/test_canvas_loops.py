@@ -9,13 +9,15 @@ import pytest
 from canvases import Scripted, law_of, table, told
 from letters import Letters
 
+from unspool.core.asks import Done
 from unspool.core.canvas import Binding, Canvas, Field, Status
 from unspool.core.chance import Every, Philox, total_variation
 from unspool.core.errors import BadRequest
 from unspool.core.law import Law
 from unspool.core.stop import Stop
-from unspool.core.warp import Same, Temperature
+from unspool.core.warp import Frequency, Presence, Same, Temperature, TopK, TopP
 from unspool.loops.guard import guarded, unbound
+from unspool.loops.plain import plain
 from unspool.recipes.methods import method
 from unspool.rules.constrain import Constrained, ItemSet, Static
 from unspool.rules.decode import (
@@ -47,6 +49,15 @@ def test_speculation_in_any_order_leaves_the_law_as_it_is(depth, guess, order):
     model = table(2)
     mine = law_of(AnyOrder(depth, 3, guess, order), model)
     assert total_variation(mine, law_of(EXACT, model)) < 1e-12
+
+
+@pytest.mark.parametrize("warp", [Temperature(0.6), TopK(2), Frequency(0.9), Presence(0.9) | TopP(0.7)], ids=str)
+@pytest.mark.parametrize("guess", [Alike(), Copied()], ids=str)
+def test_from_left_to_right_it_has_plain_decodings_law_under_warps_too(warp, guess):
+    """Each hole is shaped by what stands when it is settled, those of the same round among it."""
+    model = table(3)
+    mine, plainly = (law_of(method, model, most=3, warp=warp) for method in (AnyOrder(3, 3, guess), plain()))
+    assert total_variation(mine, plainly) < 1e-12
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
@@ -531,3 +542,59 @@ def test_a_constraint_is_refused_and_not_forgotten(loop):
     for warp in (Bound(), Temperature(0.5) | Bound()):
         with pytest.raises(BadRequest, match="cannot keep to a constraint"):
             told(loop, table(), warp=warp)
+
+
+class NeverSatisfied:
+    """A second thought that takes back whatever stands, and counts how often it could."""
+
+    looks = 3
+
+    def __init__(self):
+        self.asked = 0
+
+    def asks(self, canvas):
+        return [i for i in range(*canvas.window) if canvas.status[i] == Status.DRAFT]
+
+    def __call__(self, state, canvas):
+        self.asked += 1
+        return canvas.remask(i for i in range(*canvas.window) if canvas.status[i] == Status.DRAFT)
+
+
+@pytest.mark.parametrize("block", [2, 4])
+def test_a_window_of_n_places_is_thought_about_again_at_its_first_n_looks_and_those_allowed(block):
+    second = NeverSatisfied()
+    tokens, looks, _ = told(
+        Denoise(Confident(2.0), 4, FixedBlocks(block), remask=second), table(), (0,), Philox(2), Same()
+    )
+    windows = 4 // block
+    assert len(tokens) == 4
+    assert second.asked == windows * (block + second.looks)
+    assert looks == windows * (2 * block + second.looks)  # then a hole is filled at every look
+
+
+@pytest.mark.parametrize(("first", "stop"), [((0, 3), Stop(frozenset({3}), most=4)), ((0, 3, 0), Stop(most=3))])
+def test_an_end_that_is_rewritten_ends_nothing(first, stop):
+    """The first thought may have ended with a stop token; where another stands in its place, length is what is left."""
+    engine = Engine({"target": Scripted(dict.fromkeys((1, 2, 3), (0, 0.9)))})
+    job = engine.submit(Deliberate(GivenText(first), Chunks(1)), (1,), Philox(0), Temperature(0.0), stop)
+    engine.run()
+    assert job.result() == Done((0,) * len(first), "length")
+
+
+@pytest.mark.parametrize(("order", "accepted"), [(left, 2), (lambda holes, chance: holes[::-1], 3)])
+def test_what_was_drafted_behind_the_end_of_a_text_was_not_accepted(order, accepted):
+    """Every draft stands, and the third of four tokens ends the text; the first place in order is no draft."""
+    model = Scripted({1: (1, 1.0), 2: (1, 1.0), 3: (2, 1.0), 4: (1, 1.0)})
+    engine = Engine({"target": model})
+    job = engine.submit(AnyOrder(4, 4, order=order), (0,), Philox(0), Same(), Stop(frozenset({2})))
+    engine.run()
+    assert job.result() == Done((1, 1, 2), "token")
+    assert (job.trace.drafted, job.trace.accepted_tokens) == (3, accepted)
+
+
+def test_accepted_drafts_are_never_more_than_the_tokens_of_a_text():
+    engine = Engine({"target": table(3)})
+    for seed in range(30):
+        job = engine.submit(AnyOrder(4, 5), (0,), Philox(seed), Same(), Stop(frozenset({2})))
+        engine.run()
+        assert job.trace.accepted_tokens <= job.trace.tokens == len(job.result().tokens)

@@ -13,11 +13,12 @@ from unspool.api.settings import Settings
 from unspool.core.asks import DeviceRound, Write, Written
 from unspool.core.chance import Philox
 from unspool.core.stop import Stop
+from unspool.core.tree import NOTHING
 from unspool.core.warp import Frequency, Same, Temperature, TopK
 from unspool.loops.plain import plain
 from unspool.loops.speculate import Speculate
 from unspool.proof.case import Blind
-from unspool.rules.draft import RSDC, Cascade, Chain, Lookup, SpecInfer
+from unspool.rules.draft import RSDC, Cascade, Chain, Lookup, Memoryless, SpecInfer
 from unspool.rules.verify import block, kseq, rejection, sample_match, traversal
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.engine import Engine
@@ -134,6 +135,26 @@ def test_what_a_device_has_written_behind_a_stop_is_not_told(leaps):
     assert counts == {0: [3], 1: [3], 2: [1, 1]}[len(leaps)]
 
 
+class Asked(Memoryless):
+    """Drafts nothing, and remembers for how many nodes it was asked."""
+
+    def __init__(self):
+        self.budgets = []
+
+    def propose(self, prefix, budget, chance):
+        yield from ()
+        self.budgets.append(budget)
+        return NOTHING
+
+
+@pytest.mark.parametrize(("spare", "budgets"), [(0, [3, 2, 1]), (1, [4, 3, 2]), (math.inf, [8, 8, 8])])
+def test_a_draft_has_no_more_nodes_than_its_request_has_room_for(spare, budgets):
+    draft, engine = Asked(), Engine({"target": Table(VOCAB, weights)})
+    engine.submit(Speculate(draft, budget=8), (0,), Philox(1), None, Stop(most=4, spare=spare))
+    engine.run()
+    assert draft.budgets == budgets
+
+
 # ---- on a network, as users and clients see it
 
 HOT = Settings(temperature=0.8, top_p=0.7, logprobs=3, max_tokens=16, ignore_eos=True)
@@ -181,6 +202,8 @@ def test_samples_of_one_seed_are_different_texts(lm):  # noqa: F811
     texts = [output.tokens for output in lm.samples(SAID, replace(HOT, n=4))]
     assert len(set(texts)) == 4
     assert texts[0] == lm.generate(SAID, HOT).tokens
+    others = {lm.generate(SAID, replace(HOT, seed=seed)).tokens for seed in range(HOT.seed + 1, HOT.seed + 4)}
+    assert others.isdisjoint(texts)  # nor are they the texts of the seeds that follow
 
 
 @pytest.mark.parametrize("chat", [False, True])

@@ -21,9 +21,10 @@ from unspool.core.warp.warp import Prefix, Scored
 from unspool.loops.drafter import possible
 from unspool.loops.plain import Plain
 from unspool.proof import plainly, prove, shaping
-from unspool.proof.case import STANDING, Case
+from unspool.proof.case import STANDING, UNSHAPED, Case
 from unspool.proof.compare_laws import compared, replay
 from unspool.proof.plainly import EMPTY, Conditioned, Plainly
+from unspool.proof.prove import QUICK, THOROUGH
 from unspool.recipes.methods import entries
 from unspool.rules.decode import Speculate
 from unspool.rules.draft import RSDC, Cascade, Chain, Either, Lookup, Memoryless, Merge, SpecInfer
@@ -212,6 +213,14 @@ def test_shortened_cases_are_counted():
     assert proof.ok
     assert proof.shorter > 0
     assert proof.record()["shorter"] == proof.shorter
+
+
+@pytest.mark.parametrize("effort", [QUICK, THOROUGH], ids=["quick", "thorough"])
+@pytest.mark.parametrize("trials", range(1, 7))
+def test_every_standing_case_is_met_by_some_trial(effort, trials):
+    for known, shaped in ((STANDING, True), (UNSHAPED, False)):
+        met = [case for number in range(trials) for case in effort.standing(number, trials, shaped)]
+        assert set(met) == set(known)
 
 
 def test_a_rule_without_trials_shows_nothing():
@@ -508,9 +517,16 @@ def test_paths_that_end_together_are_not_exact():
 @pytest.mark.parametrize("verify", [block, traversal, multipath, rejection])
 def test_what_hangs_below_a_dead_end_is_never_weighed(verify):
     """A copied draft may run through a dead end; the node there is a leaf, whatever was drafted below it."""
-    case = Case(2, ((1, 3), (2, 3)), ((1, 1),), (1, 1, 1, 1), "dead end, temperature 1.5, top-p 0.7", None, None, 5)
+    case = Case(2, ((1, 3), (2, 3)), ((1, 1),), (0, 1, 1, 1, 0), "dead end, temperature 1.5, top-p 0.7", None, None, 5)
     assert Plainly(case).law()[EMPTY] > 0.1
-    assert compared(Speculate(Lookup(1, 1, 4), verify), LAW, case, 3000).tv < 1e-12
+    drafted = []
+
+    def watched(scored, chance):
+        drafted.append(scored.tree.tokens(range(len(scored.tree))))
+        return verify(scored, chance)
+
+    assert compared(Speculate(Lookup(1, 1, 4), watched), LAW, case, 3000).tv < 1e-12
+    assert (1, 1, 1, 0) in drafted  # after two of token 1 nothing can follow, and something was drafted
 
 
 def test_nothing_is_verified_behind_a_token_that_ends_the_text():

@@ -98,3 +98,14 @@ def test_a_user_rule_can_be_proved():
     proof = prove(Speculate(Chain(1), impatient))
     assert not proof.ok
     assert "prompt" in proof.counterexample
+
+
+def test_a_promise_about_a_models_own_law_says_that_warps_are_left_out():
+    """The default temperature is 0, which is a warp: whoever promises nothing of it has to say so."""
+    own = [entry for entry in entries().values() if not entry.shaped and entry.claim is not HEURISTIC]
+    assert {"one", "anyorder", "entropy_bound", "peaked"} <= {entry.name for entry in own}
+    condition = "at temperature 1, without truncations and penalties"
+    assert all(entry.promise.endswith(condition) for entry in own)
+    assert entries()["one"].promise == f"LAW if the model's conditionals are those of one joint law, {condition}"
+    others = [entry.note for entry in entries().values() if entry not in own]
+    assert not any("temperature 1" in note for note in others)

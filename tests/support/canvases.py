@@ -17,7 +17,7 @@ from unspool.rules.decode import Denoise
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.engine import Engine
 
-GREEDY = Temperature(0.0)
+GREEDY, SAME = Temperature(0.0), Same()
 
 
 def table(vocab: int = 3, seed: int = 3) -> Table:
@@ -34,12 +34,12 @@ def told(method, model, prompt=(0,), chance=None, warp=GREEDY, stop=None):
     return done.tokens, job.trace.forwards["target"], [emit.canvas for emit in job.emitted if emit.canvas]
 
 
-def law_of(method, model, prompt=(0,), most=None) -> Mapping[tuple[int, ...], float]:
+def law_of(method, model, prompt=(0,), most=None, warp=SAME) -> Mapping[tuple[int, ...], float]:
     """The exact law of what a method writes."""
     engine = Engine({"target": model})
 
     def text(chance):
-        job = engine.submit(method, prompt, chance, Same(), Stop(most=most))
+        job = engine.submit(method, prompt, chance, warp, Stop(most=most))
         engine.run()
         return job.result().tokens
 

@@ -167,6 +167,9 @@ class Entry:
 
 _entries: dict[str, Entry] = {}
 
+UNWARPED = "at temperature 1, without truncations and penalties"
+"""The condition of a claim about a model's own law: every warp shapes another one, and so does temperature 0."""
+
 
 def claims(
     claim: Claim,
@@ -186,8 +189,9 @@ def claims(
     """Register a rule with what it claims. The family is the folder that the rule lives in, unless it is given.
 
     `needs` names models besides the target, `bound` is what BOUND claims of the total variation in a case, and
-    `shaped=False` says that the claim is about the model's own law, without warps. `about` tells of which law the claim
-    speaks where it is another than plain decoding's, and `note` says that, or a condition, in words.
+    `shaped=False` says that the claim is about the model's own law, without warps; the note of a claim that promises
+    something then says so. `about` tells of which law the claim speaks where it is another than plain decoding's, and
+    `note` says that, or a condition, in words.
     """
 
     def register(rule: F) -> F:
@@ -198,7 +202,9 @@ def claims(
         builder = rule if build is None and family == "decode" else build
         if builder is not None:
             options(builder)  # refuses a parameter that does not say what it may be
-        held = tuple(systems), rule, trials, builder, tuple(needs), bound, shaped, about, note
+        conditions = [note, UNWARPED if not shaped and claim is not HEURISTIC else ""]
+        said = ", ".join(condition for condition in conditions if condition)
+        held = tuple(systems), rule, trials, builder, tuple(needs), bound, shaped, about, said
         _entries[known] = Entry(known, family or folder, claim, paper, *held)
         return rule
 

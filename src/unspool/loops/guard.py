@@ -91,12 +91,11 @@ def guarded(warp: Warp, canvas: Canvas, stop: Stop) -> tuple[Warp, Guard]:
     _refuse_undeclared(listed)
     _refuse_readers(listed)
     binding = [part for part in listed if isinstance(part, Binding)]
-    forbidding = [part for part in listed if isinstance(part, PROHIBITIONS)]
     if not binding:
-        return warp, Careful() if forbidding else Free()
+        return warp, Careful() if any(isinstance(part, PROHIBITIONS) for part in listed) else Free()
     if len(binding) > 1:
         raise BadRequest(f"{len(binding)} constraints bind this canvas; expected one: join them with & into one")
-    if forbidding or any(_bans(part) for part in listed):
+    if any(forbids(part) for part in listed):
         raise BadRequest(
             "a constraint and tokens that are forbidden beside it (bad_words, no_repeat_ngram_size, min_tokens, a bias "
             "of -inf) cannot both be kept on a canvas; say all of it in the constraint, or use a method that reads "
@@ -150,9 +149,10 @@ def _refuse_readers(listed: list[Warp]) -> None:
             )
 
 
-def _bans(part: Warp) -> bool:
-    """True for a warp that forbids tokens everywhere."""
-    return isinstance(part, Forbid) or (isinstance(part, LogitBias) and NEVER in part.bias.values())
+def forbids(part: Warp) -> bool:
+    """True for a warp that forbids tokens, whatever the model thinks of them: everywhere, or after some texts."""
+    everywhere = isinstance(part, Forbid) or (isinstance(part, LogitBias) and NEVER in part.bias.values())
+    return everywhere or isinstance(part, PROHIBITIONS)
 
 
 def parts(warp: Warp) -> list[Warp]:

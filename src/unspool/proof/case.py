@@ -18,7 +18,7 @@ from ..runtime.cache.table_model import Table
 from ..runtime.draft_bridge.retokenised import RetokenisedDraft
 from ..runtime.draft_bridge.string_level import StringLevelDraft
 from ..runtime.engine.contracts import Causal
-from .shaping import BRACKETS, EMPTYING, PLAIN, WARPS, warp_of
+from .shaping import BRACKETS, DEAD_END, EMPTYING, PLAIN, WARPS, warp_of
 
 TARGET, DRAFT = ("a", "b", "ab", "c", "bc"), ("a", "b", "ba", "c")
 
@@ -165,8 +165,15 @@ STANDING: tuple[Case, ...] = (
     replace(_BASE, warp="no 1 among the first two", end=1),
     *(replace(_BASE, warp=warp) for warp in WARPS if warp != PLAIN),
     *(replace(_WIDE, warp=warp) for warp in WARPS if warp.startswith((BRACKETS, *EMPTYING))),
+    replace(_BASE, warp=BRACKETS, until="bb", most=4),
+    replace(_WIDE, warp=BRACKETS, end=1, until="aa", most=3),
+    replace(_WIDE, warp=DEAD_END, end=2, until="b"),
+    replace(_WIDE, warp=f"{DEAD_END}, temperature 1.5, top-p 0.7", end=0, until="b"),
 )
-"""Cases that every proof includes: full support, p = q, crossed zeros, stops, every warp, many tokens, long texts."""
+"""Cases that every proof includes: full support, p = q, crossed zeros, stops, every warp, many tokens, long texts.
+
+The last of them have a constraint, a token and a string that end texts, together, which is rarely drawn.
+"""
 
 UNSHAPED = tuple(replace(case, most=min(case.most, 3)) for case in STANDING if case.warp == PLAIN)
 """Those of them for claims about a model's own law, which are made of canvases: theirs have three places."""

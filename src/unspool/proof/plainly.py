@@ -275,5 +275,6 @@ class Conditioned(Plainly):
                     return False
             if shape is brackets and done.tokens.count(0) != done.tokens.count(1):
                 return False
-        # where a token can end the text, a text that is merely cut off meets nothing
-        return not (binding and self.case.end is not None and done.reason != "token")
+        # what a stop string cuts off meets nothing, nor what the length does where a token can end the text
+        cut = done.reason == "string" or (self.case.end is not None and done.reason != "token")
+        return not (binding and cut)

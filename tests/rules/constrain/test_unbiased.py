@@ -36,7 +36,11 @@ from unspool.core.warp import (
     TopP,
     Typical,
 )
-from unspool.proof import prove
+from unspool.proof import Case, prove
+from unspool.proof.compare_laws import compared, shown
+from unspool.proof.prove import truth_of
+from unspool.proof.shaping import BRACKETS, DEAD_END
+from unspool.recipes.methods import entries
 from unspool.recipes.methods import method as named
 from unspool.rules.constrain import (
     AdaptiveRejection,
@@ -587,6 +591,35 @@ def test_cars_with_ends_and_dead_ends():
     truth = {text: p / sum(truth.values()) for text, p in truth.items()}
     law, _ = accepted(lambda: Cars(tries=3), model, stop=stop, constraint=language)
     assert total_variation(law, truth) < 1e-12
+
+
+CUT_OFF = [
+    Case(2, ((3, 1), (1, 2), (2, 5)), ((1, 1),), (0,), BRACKETS, None, "bb", 4),
+    Case(3, ((3, 1, 2),), ((1, 1, 1),), (0,), DEAD_END, 2, "b", 2),
+]
+
+
+@pytest.mark.parametrize("case", CUT_OFF, ids=lambda case: f"{case.warp}, {case.until}")
+def test_a_text_that_a_stop_string_cuts_off_meets_nothing(case):
+    """What is handed out ends before the string, be the tokens up to it as they must be."""
+    entry = entries()["cars"]
+    (trial,) = entry.trials(entry.rule)
+    found = compared(trial, entry.claim, case, 4000, truth_of(entry))
+    assert found.tv < 1e-12, shown(found)
+    assert all(done.reason != "string" for done in found.got)
+
+
+@pytest.mark.parametrize("resample", [multinomial, stratified])
+def test_particles_that_a_stop_string_cuts_off_have_no_weight(resample):
+    stop = Stop(frozenset({2}), ("b",), 3, piece=lambda token: b"ab"[token : token + 1])
+    seen = []
+    smc = Smc(2, resample=resample, watch=seen.extend)
+    for seed in range(20):
+        engine = Engine({"target": table(3, salt=6)})
+        engine.submit(smc, PROMPT, Philox(seed), Constrained(listed((0, 2), (0, 1), vocab=3)), stop)
+        engine.run()
+    assert {text.reason for text in seen} >= {"token", "string"}
+    assert all((text.score == -math.inf) == (text.reason == "string") for text in seen if text.reason)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ from unspool.core.asks import Scores
 from unspool.core.chance import Philox
 from unspool.core.errors import BadRequest
 from unspool.core.law import Law
+from unspool.core.stop import Stop
 from unspool.core.tree import NOTHING, ROOT
 from unspool.core.warp import Prefix, Same
 from unspool.rules.decode import Speculate
@@ -41,6 +42,8 @@ from unspool.rules.draft.retrieve import SuffixArray
 from unspool.rules.draft.stand import Few
 from unspool.rules.draft.trigram import GAIN, Bent, drawn_rollout
 from unspool.rules.verify import rejection
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.engine import Engine
 
 VOCAB = 4
 texts = st.lists(st.integers(0, VOCAB - 1), min_size=1, max_size=40).map(tuple)
@@ -572,3 +575,22 @@ def test_rollouts_may_be_drawn_and_leaves_go_on_with_what_most_likely_follows():
     answered(source.propose(prefix, 5, Noted(0)), None)
     assert asked
     assert len(set(asked)) == len(asked)  # no number twice
+
+
+def test_what_the_target_said_after_a_token_is_drafted_after_it():
+    """0 1 2 0 1 2 …, of which the prompt shows nothing: all that is drafted was learnt while writing."""
+    model = Table(3, lambda text: [1.0 if x == (text[-1] + 1) % 3 else 0.0 for x in range(3)])
+    engine = Engine({"target": model})
+    job = engine.submit(Speculate(Stand((1,), (1,)), rejection), (0,), Philox(1), Same(), Stop(most=12))
+    engine.run()
+    assert job.result().tokens == (1, 2, 0) * 4
+    assert job.trace.drafted == job.trace.accepted_tokens > 0
+
+
+def test_the_longest_known_ngram_tells_what_follows():
+    grams = NgramLaws((1, 2))
+    grams.see((5, 1), {7: 1.0})
+    grams.see((6, 1), {8: 1.0})
+    assert grams.after((5, 1)) == {7: 1.0}
+    assert grams.after((6, 1)) == {8: 1.0}
+    assert grams.after((4, 1)) == {7: 0.5, 8: 0.5}  # nobody has seen 4 1, but 1

@@ -14,11 +14,12 @@ from unspool.core.chance import Philox
 from unspool.core.claim import ARGMAX
 from unspool.core.errors import BadRequest
 from unspool.core.stop import Stop
-from unspool.core.warp import BadWords, Same, Temperature
+from unspool.core.warp import BadWords, Forbid, LogitBias, NoRepeatNgram, Same, Temperature
 from unspool.proof import prove
 from unspool.recipes.methods import method as named
 from unspool.rules.constrain import Constrained, Sentinels, choices, keywords, predicate
 from unspool.rules.decode import Template
+from unspool.rules.decode.template import Word
 from unspool.rules.search import Beam, Mcts, Neurologic, Smc
 from unspool.rules.search.ahead import Beamed, Greedy, Sampled, WatchedChains, outlook
 from unspool.rules.search.beam_cache import BeamCache
@@ -394,6 +395,28 @@ def test_a_word_that_the_model_writes_itself_is_not_copied_again():
     got = done(Template(("ab", "ab")).fit(WORDS), model, spelling(9)).tokens
     assert WORDS.decode(got) == "ab ab"
     assert WORDS.decode(done(Template(("cb", "b")).fit(WORDS), model, spelling(9)).tokens) == "ab cb b"
+
+
+FORBIDDING = LogitBias({1: -math.inf}), BadWords(((1,),)), NoRepeatNgram(1), Forbid((1,))
+
+
+@pytest.mark.parametrize("warp", FORBIDDING, ids=lambda warp: type(warp).__name__)
+def test_a_word_that_is_forbidden_is_not_copied(warp):
+    model = table(vocab=6)
+    engine = Engine({"target": model})
+    for seed in range(5):
+        job = engine.submit(Template(("b",), 2).fit(WORDS), (0, 1), Philox(seed), warp, spelling(5))
+        engine.run()
+        assert 1 not in job.result().tokens
+        assert "words of the template: b" in job.result().note
+
+
+def test_a_word_waits_until_nothing_forbids_it():
+    """b may not follow a, which the model writes first; it ends the text after each c."""
+    model = Table(6, lambda text: [float(x == {1: 0, 2: 2}.get(len(text), END)) for x in range(6)])
+    b = Word(b"b", (1,), (1,))
+    assert done(Template((b,), 1), model, spelling(9)).tokens == (0, 1, END)
+    assert done(Template((b,), 1), model, spelling(9), warp=BadWords(((0, 1),))).tokens == (0, 2, 1, END)
 
 
 def test_a_template_that_cannot_be_filled():

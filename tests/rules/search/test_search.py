@@ -107,6 +107,15 @@ def test_a_beam_for_every_text_finds_the_best_of_all(salt, length):
     assert [text.tokens for text in seen] == sorted(every, key=lambda text: -every[text])
 
 
+@pytest.mark.parametrize("alpha", [-1.0, 0.0, 1.0])
+def test_who_wants_to_be_sure_asks_for_the_best_score_that_is_still_possible(alpha):
+    """Below 0 a text loses with every token, so the best that an unfinished one can come to is where it is now."""
+    length = Power(alpha)
+    best = max(-1.0 / length(2), -1.0 / length(10))  # of a text with log p −1 after 2 of at most 10 tokens
+    assert sure(SearchOutlook(-1.0, 2, 10, best - 0.1, length))
+    assert not sure(SearchOutlook(-1.0, 2, 10, best + 0.1, length))
+
+
 def test_a_second_beam_sees_past_a_garden_path():
     weights = {(0,): (6, 4), (0, 0): (5, 5), (0, 1): (0, 1)}  # the likelier first token leads to less likely texts
     model, stop = Table(2, lambda text: weights[text]), Stop(most=2)

@@ -6,12 +6,12 @@ from random import Random
 
 import pytest
 import torch
-from canvases import Noise, Scripted, counted, told
+from canvases import Noise, Scripted, counted, law_of, told
 from letters import Letters
 
 from unspool.api.settings import Settings
 from unspool.core.canvas import HOLE, Canvas, Field, Status
-from unspool.core.chance import Philox
+from unspool.core.chance import Philox, total_variation
 from unspool.core.errors import BadRequest, EmptyLaw
 from unspool.core.law import NEVER, Law
 from unspool.core.warp import (
@@ -33,6 +33,7 @@ from unspool.rules.constrain import regex
 from unspool.rules.decode import AnyOrder, Deliberate, Denoise, Fragments, Insert, Slots
 from unspool.rules.decode.refill import GivenText
 from unspool.rules.unmask import Confident, Edit
+from unspool.runtime.cache.table_model import Joint
 from unspool.runtime.engine.engine import Engine
 
 WORDS = Letters(tuple("abcdefgh \n"), controls=0, ends=2)
@@ -198,3 +199,15 @@ def test_a_memory_of_what_was_read_before_is_refused():
     for method in (Denoise(Confident(0.9), 2), Slots(2)):
         with pytest.raises(BadRequest, match="Reading depends on all the text before a token"):
             told(method, Scripted({}), warp=Temperature(0.5) | Reading())
+
+
+def test_what_may_not_stand_is_drawn_again_with_a_number_of_its_own():
+    """Two holes at one look: the surer one stands, and the other is drawn again if it may not stand beside it."""
+    first, second = (0.6, 0.3, 0.1), (0.5, 0.3, 0.2)
+    model = Joint(3, {(2, a, b): first[a] * second[b] for a in range(3) for b in range(3)})
+    expected = {(a, b): first[a] * second[b] for a in range(3) for b in range(3)}
+    refused = expected.pop((0, 0))  # which is never written
+    for b in (1, 2):
+        expected[0, b] += refused * second[b] / (second[1] + second[2])
+    law = law_of(Denoise(Confident(0.0), 2), model, (2,), warp=BadWords(((0, 0),)))
+    assert total_variation(law, expected) < 1e-12

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from itertools import permutations
+from itertools import pairwise, permutations
 
 import pytest
 import torch
@@ -318,6 +318,9 @@ def test_a_quota_is_by_the_block_and_not_more_than_there_is():
     assert Quota(2)(state(law(0.5), canvas=canvas)) == [3]
     tokens, looks, _ = told(Denoise(Quota(2), 8, FixedBlocks(4)), table(vocab=2))
     assert (len(tokens), looks) == (8, 4)
+    _, _, canvases = told(Denoise(Quota(2), 6, FixedBlocks(3)), table(vocab=2))
+    left = [6, *(canvas.tokens.count(HOLE) for canvas in canvases)]
+    assert [a - b for a, b in pairwise(left)] == [2, 1, 2, 1]  # the odd one comes first in every block
 
 
 def test_what_stands_among_the_holes_does_not_count_and_does_not_change():

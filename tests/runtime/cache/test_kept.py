@@ -174,3 +174,20 @@ def test_weights_are_rounded_to_the_nearest_and_none_is_cut(kind, steps):
         groups = weight.view(8, 4, 32)
         span = (groups.amax(2) - groups.amin(2)).repeat_interleave(32, 1)
     assert float((error / (span / steps)).max()) < 0.52  # half a step, and what float16 rounds of a scale
+
+
+def test_where_room_is_short_the_oldest_closed_text_gives_way():
+    toy = Toy(vocab=5, room=30)
+    model = CachedModel(toy, prefix_cache=2)
+
+    def read(text):
+        session = model.open(text)
+        model.score([ScoreRequest(session, NOTHING)])
+        return session
+
+    read((0,) * 10).close()
+    read((1,) * 10).close()
+    read((2,) * 12)  # for which ten slots are free
+    known = toy.computed
+    read((1,) * 10)
+    assert toy.computed == known + 1  # its last token, which is always computed

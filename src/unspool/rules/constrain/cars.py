@@ -27,7 +27,8 @@ class Cars(Trying):
     Where a beginning was tried before, x ∝ p(x|u)·θ(ux). The θ along a path cancel, so a whole text that meets the
     constraint has probability p(text)/θ(root) in every try, whatever was learnt before: all texts that come out have
     the law p(text | constraint met), from the first on. What is learnt makes it come sooner. p is the law after all
-    other warps, truncations too; at temperature 0 it is plain decoding's one text.
+    other warps, truncations too; at temperature 0 it is plain decoding's one text. A text that a stop string cuts off
+    meets no constraint.
 
     Claim: LAW, of the model given that the constraint is met; without one it is plain decoding's.
     Cost: 1/θ(root) tries on the average, at first 1/p(constraint met); of each a forward and a mask per token, but what

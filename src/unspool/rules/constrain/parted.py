@@ -94,6 +94,15 @@ def timely(constraint: Constraint | None, stop: Stop) -> State | None:
     return (ClosesInTime(constraint, stop.tokens, stop.most or 0) if ends else constraint).start()
 
 
+def meets(state: State | None, reason: str) -> bool:
+    """Whether a text that has ended meets its constraint, given the constraint's state after its last token.
+
+    A text that a stop string ends is handed out without that string, so it is not the one that the state has seen: it
+    is cut off, and meets nothing. Without a constraint every text will do.
+    """
+    return state is None or (reason != "string" and state.complete())
+
+
 @dataclass(frozen=True, eq=False)
 class ClosesInTime:
     """A constraint whose texts have at most `most` tokens, the last of them one of `ends`."""

@@ -19,14 +19,17 @@ from ...core.warp.warp import Warp
 from ..search.beam_cache import BeamCache
 from ..search.search_text import Text, told
 from .futures import FutureNode, Futures, Visit
-from .parted import parted, timely
+from .parted import meets, parted, timely
 
 RECENT = 64  # beginnings that stay in the model, so that the next try need not read them again
 
 
 @dataclass(frozen=True)
 class Trying(Branching, Learning):
-    """Draws whole texts until one meets the request's constraint; what each has seen is learnt when it ends."""
+    """Draws whole texts until one meets the request's constraint; what each has seen is learnt when it ends.
+
+    A text that a stop string cuts off is not whole: it meets no constraint, and another is drawn.
+    """
 
     futures: Futures = field(default_factory=Futures)
     tries: int = 64
@@ -77,7 +80,7 @@ class Trying(Branching, Learning):
                 if token is None and not path:
                     raise EmptyLaw(
                         "no text can meet the constraint: every way was tried. Allow more tokens, a higher temperature "
-                        "or fewer truncations, or loosen the constraint."
+                        "or fewer truncations, leave out stop strings that cut texts off, or loosen the constraint."
                     )
                 met = token is not None and bool(mask[token])
                 if token is None or not met:
@@ -86,7 +89,7 @@ class Trying(Branching, Learning):
                 path.append(Visit(allowed, token, law[token]))
                 text, state = text.then(token, raw, law, stop), state.step(token)
                 node = node.kids.get(token, (0.0, None))[1] if node is not None else None
-                met = text.reason is None or state.complete()
+                met = text.reason is None or meets(state, text.reason)
             if path:
                 self.futures.learn(prompt, path, met)
             if met:

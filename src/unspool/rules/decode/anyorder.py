@@ -130,7 +130,7 @@ class AnyOrder:
         while True:
             end = canvas.end(stop.tokens)
             ahead = [i for i in order if canvas.status[i] == Status.HOLE and i < end]
-            drafted = stood = 0
+            drafted, stood = 0, tuple[int, ...]()
             if ahead:
                 new, drafted, stood = yield from self._round(canvas, ahead, chance, warp)
                 canvas = canvas.fill({i: token for i, (token, _, _) in new.items()})
@@ -139,15 +139,18 @@ class AnyOrder:
             if kept or ahead:
                 shown = [laws.get(i) or (p := Law.point(canvas.tokens[i]), p) for i in range(told, told + len(kept))]
                 before, after = [law for law, _ in shown], [law for _, law in shown]
-                yield Emit(kept, before, after, drafted, stood, rounds=bool(ahead), canvas=canvas)
                 told += len(kept)
+                # nothing behind the end is part of the text: what stood there was not accepted
+                behind = told if reason else canvas.end(stop.tokens) + 1
+                accepted = sum(place < behind for place in stood)
+                yield Emit(kept, before, after, drafted, accepted, rounds=bool(ahead), canvas=canvas)
             if reason or told == canvas.written:
                 return Done(canvas.tokens[len(text) : told], reason or "length", trim)
 
     def _round(
         self, canvas: Canvas, ahead: Sequence[int], chance: Chance, warp: Warp
-    ) -> Generator[Ask, Any, tuple[dict[int, SettledToken], int, int]]:
-        """The tokens that a round settles, how many were drafted for it, and how many of those stood."""
+    ) -> Generator[Ask, Any, tuple[dict[int, SettledToken], int, tuple[int, ...]]]:
+        """The tokens that a round settles, how many were drafted for it, and the places of those that stood."""
         filled, new, drafts = canvas, dict[int, SettledToken](), dict[int, Drawn]()
         guesses = yield from self.guess(canvas, ahead[: self.depth])
         for n, (i, raw) in enumerate(guesses.items()):
@@ -158,7 +161,7 @@ class AnyOrder:
                 drafts[i] = law.draw(chance, At(i, Role.DRAFT, round=canvas.step))
             filled = filled.fill({i: drafts[i].token if i in drafts else new[i].token}, Status.DRAFT)
         if new and not drafts:
-            return new, 0, 0
+            return new, 0, ()
         along = (*drafts, *ahead[len(guesses) : len(guesses) + 1])  # the law after the last draft comes for nothing
         field: Field = yield Look(filled, along=along)
         filled = canvas.fill({i: settled.token for i, settled in new.items()}, Status.DRAFT)
@@ -166,14 +169,14 @@ class AnyOrder:
             law = _shaped(field[i], filled, i, warp, chance)
             if i not in drafts:
                 token = law.draw(chance, At(i, Role.PICK)).token
-                return new | {i: SettledToken(token, field[i], law)}, len(drafts), stood
+                return new | {i: SettledToken(token, field[i], law)}, len(drafts), along[:stood]
             token, drafted = drafts[i]
             if not chance.coin(min(1.0, law[token] / drafted[token]), At(i, Role.ACCEPT, round=canvas.step)):
                 token = law.minus(drafted).draw(chance, At(i, Role.RESIDUAL, round=canvas.step)).token
-                return new | {i: SettledToken(token, field[i], law)}, len(drafts), stood
+                return new | {i: SettledToken(token, field[i], law)}, len(drafts), along[:stood]
             new[i] = SettledToken(token, field[i], law)
             filled = filled.fill({i: token}, Status.DRAFT)
-        return new, len(drafts), len(drafts)
+        return new, len(drafts), along
 
 
 class SettledToken(NamedTuple):

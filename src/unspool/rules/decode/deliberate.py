@@ -87,6 +87,7 @@ def _share(share: float, count: int) -> int:
 
 
 DOUBTFUL, SURE = Least(), Confident()
+IN_THE_TEXT = ("token", "string")  # reasons to end that go with what is rewritten
 
 
 def _trials(rule: type[Deliberate]) -> list[Method]:
@@ -137,4 +138,5 @@ class Deliberate:
         shown = [laws[i] for i in range(len(text), len(text) + len(kept))]
         before, after = [law for law, _ in shown], [law for _, law in shown]
         yield Emit(kept, before, after, rounds=0, canvas=canvas.fixed(0, len(canvas)))
-        return Done(kept, reason or hypothesis.reason, trim)
+        first = hypothesis.reason if hypothesis.reason not in IN_THE_TEXT else "length"  # which is the first thought's
+        return Done(kept, reason or first, trim)

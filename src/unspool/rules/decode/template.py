@@ -20,7 +20,7 @@ from ...core.option import expect, level, whole
 from ...core.stop import Stop
 from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Prefix, Same, Warp
-from ...loops.guard import parts
+from ...loops.guard import forbids, parts
 from ..constrain.form import FormVocabulary, spelt
 
 
@@ -50,8 +50,8 @@ class Template:
     own linearisation for a model that was trained on it.
 
     A word also comes as soon as the model gives its first token at least `weave`: so it stands where it fits. Under a
-    constraint it is copied where the constraint allows all of it, and waits until then; a text that the constraint
-    ends before that lacks it, and a note says so.
+    constraint, or beside tokens that are forbidden (bad_words, no_repeat_ngram_size, a bias of −∞), it is copied where
+    all of it is allowed, and waits until then; a text that ends before that lacks it, and a note says so.
 
     Claim: HEURISTIC: the law of a text with given words is not the model's. Without words it is plain decoding, seed
     for seed, as the tests enumerate.
@@ -73,7 +73,8 @@ class Template:
         return replace(self, words=words)
 
     def __call__(self, text: tuple[int, ...], chance: Chance, warp: Warp, stop: Stop) -> Decoding:
-        tail, bound = stop.start(), reduce(or_, (part for part in parts(warp) if isinstance(part, Binding)), Same())
+        tail = stop.start()
+        bound = reduce(or_, (part for part in parts(warp) if isinstance(part, Binding) or forbids(part)), Same())
         prefix, state = Prefix.of(text, warp, stop.left(tail)), bound.start(text)
         missing, copied, filler = self._fitted(prefix.left), list[int](), list[int]()
         while True:
@@ -121,16 +122,18 @@ def _lacking(missing: list[Word], copied: list[int]) -> str | None:
     if not listed and not copied:
         return None
     said = ", ".join(listed[:8]) + (" …" if len(listed) > 8 else "") if listed else "the end of the last"
-    return f"the text ended without these words of the template: {said}. Raise max_tokens, or loosen the form."
+    mend = "Raise max_tokens, or loosen the form or what is forbidden."
+    return f"the text ended without these words of the template: {said}. {mend}"
 
 
 def _allows(bound: Warp, state: Any, word: tuple[int, ...], size: int) -> bool:
-    """Whether a constraint allows all tokens of a word, one after the other."""
+    """Whether a constraint and what is forbidden allow all tokens of a word, one after the other."""
     if isinstance(bound, Same):
         return True
     even = Law(torch.zeros(size))  # whatever the model thinks of them
     for token in word:
-        if bound(state, even)[token] == 0:
+        law = bound(state, even)
+        if law.is_empty() or law[token] == 0:
             return False
         state = bound.step(state, token)
     return True

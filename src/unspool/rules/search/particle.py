@@ -15,6 +15,7 @@ from ...core.law import NEVER, Law
 from ...core.stop import Stop
 from ..constrain.awrs import Propose
 from ..constrain.constraint import State
+from ..constrain.parted import meets
 from ..constrain.potential import Potential
 from ..draft.chain import DRAFT
 from .beam_cache import BeamCache
@@ -95,7 +96,7 @@ class ParticleWriter:
         moved, gain = replace(one, text=text, state=state), math.log(weight)
         if text.reason is None:
             return moved.heavier(gain, self.potential.part(text.tokens))
-        met = state is None or state.complete()
+        met = meets(state, text.reason)
         return moved.heavier(gain + self.potential.whole(text.tokens) if met else NEVER)
 
     def _guided(self, law: Law, guide: Law) -> Law:

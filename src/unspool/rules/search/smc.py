@@ -183,8 +183,8 @@ class Smc(Branching, Watchable):
     blocks and all after it are written anew, and taken with probability min(1, their weight/that of the old ones).
     With `draft` above 0 another model proposes: tokens come from (1 − draft)·p + draft·q, q the draft model's law, and
     weigh p over that.
-    Under a constraint the last token that fits must be one that ends the text. The constraint is taken out of the
-    request's warps.
+    Under a constraint the last token that fits must be one that ends the text, and a text that a stop string cuts off
+    has weight 0. The constraint is taken out of the request's warps.
 
     `watch` is told all particles with their log-weights as scores; `log_marginal` estimates what share of the model's
     texts is wanted.

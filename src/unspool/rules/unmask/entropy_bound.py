@@ -39,7 +39,8 @@ class EntropyBound(Rule):
 
     Claim: BOUND. A look that fills one hole is exact, and of n holes ⌊n/2⌋ looks at most fill more than one. So KL ≤
     budget·⌊n/2⌋, and by Pinsker's inequality the total variation is at most √(budget·⌊n/2⌋/2): for a model whose
-    conditionals are those of one joint law, and an order that looks at laws alone (not by `drawn`). It loses where
+    conditionals are those of one joint law, without warps (temperature 0 is one), and an order that looks at laws alone
+    (not by `drawn`). It loses where
     holes are unsure but independent, which it cannot know. Cost: one look per group.
     """
 

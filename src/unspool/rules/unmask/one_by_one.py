@@ -27,7 +27,8 @@ def one(state: DenoiseState) -> Collection[int]:
 
     By the chain rule any order of exact conditionals gives the exact joint law.
 
-    Claim: LAW, for a model whose conditionals are those of one joint law. Cost: one look per token.
+    Claim: LAW, for a model whose conditionals are those of one joint law, without warps: what these make of the
+    conditionals, temperature 0 too, is no longer of one law. Cost: one look per token.
     """
     holes = state.holes
     pick = Law(torch.zeros(len(holes), dtype=torch.float64)).draw(state.chance, At(state.canvas.step, Role.ORDER))

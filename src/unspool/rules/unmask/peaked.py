@@ -32,8 +32,9 @@ class Peaked:
     dParallel's decoding; the training that makes a model ready for it is not here.
 
     Claim: BOUND. A look that fills k holes loses at most (k − 1)·nats (see `entropy_bound`), so n holes (n − 1)·nats,
-    and the total variation is at most √((n − 1)·nats/2), for a model whose conditionals are those of one joint law. It
-    loses where the many calm holes of one look depend on each other. Cost: one look per group.
+    and the total variation is at most √((n − 1)·nats/2), for a model whose conditionals are those of one joint law, and
+    without warps: temperature 0 is one. It loses where the many calm holes of one look depend on each other. Cost: one
+    look per group.
     """
 
     nats: float = 0.5
