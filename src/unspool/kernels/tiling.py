@@ -41,8 +41,10 @@ class Tiling:
 
     def shares(self, keys: int) -> int:
         """How many shares of fixed size so many keys are cut into."""
-        first = self.early * self.small * self.keys
-        return triton.cdiv(min(keys, first), self.small * self.keys) + triton.cdiv(max(keys - first, 0), self.share)
+        step = self.small * self.keys
+        first = self.early * step
+        small, large = min(keys, first), max(keys - first, 0)
+        return -(-small // step) + (-(-large // self.share) if large else 0)
 
 
 def tiling(rows: int, tokens: int, kv_heads: int, group: int, width: int, room: int, dtype: torch.dtype) -> Tiling:
