@@ -4,8 +4,10 @@ import pytest
 import torch
 from interpreted import INTERPRETED
 
+from unspool.kernels import grouped as grouped_
 from unspool.kernels import linear as linear_
 from unspool.kernels import rope as rope_
+from unspool.kernels.answers import answers
 from unspool.kernels.heads import heads
 from unspool.kernels.tile import Tile
 
@@ -27,6 +29,27 @@ def whole(*shape):
 
 def real(*shape):
     return torch.randn(shape, device=DEVICE).to(DTYPE)
+
+
+# ---- experts
+
+
+@pytest.mark.parametrize("active", [1, 3, 8])
+@pytest.mark.parametrize(("n", "more"), [(1, False), (2, True)])
+@pytest.mark.parametrize("weighs", [True, False])
+def test_answers_are_weighed_and_summed_where_they_are_made(active, n, more, weighs):
+    width, count = 40, 11
+    chosen = torch.stack([torch.randperm(count, device=DEVICE)[:active] for _ in range(n)]).int()
+    weights, residual = torch.rand(n, active, device=DEVICE), real(n, width)
+    bent, down = whole(n * active, 24), whole(count, width, 24)
+    bias, beside = (real(count, width), real(n, width)) if more else (None, None)
+    said = grouped_.grouped(bent, down, bias, chosen.view(-1), None, puts=True)
+    want = grouped_.combine(said, weights, beside, residual, weighs)
+    assert torch.equal(answers(bent, down, bias, chosen, weights, beside, residual, weighs), want)
+    each = torch.einsum("pi,poi->po", bent.float(), down[chosen.view(-1).long()].float())
+    each = each if bias is None else each + bias[chosen.view(-1).long()].float()
+    summed = (each.view(n, active, width) * (weights[..., None] if weighs else 1)).sum(1) + residual
+    assert torch.allclose(want.float(), summed.float() + (0 if beside is None else beside), atol=1, rtol=2e-2)
 
 
 # ---- products

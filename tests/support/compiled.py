@@ -11,6 +11,7 @@ from unspool.kernels import (
     advance,
     alone,
     amend,
+    answers,
     attention,
     attention_join,
     chunked,
@@ -166,8 +167,13 @@ def families(step):
     product = dict.fromkeys(("x", "weight", "bias", "out"), HALF) | {"ends": WHOLE, "order": WHOLE, "factors": REAL}
     for rows, activation in ((16, grouped.SILU), (64, grouped.CLAMPED)):
         shape = {"rows": rows, "block": 32, "step": 128, "lanes": 128, "listed": rows == 16, "takes": True}
-        shape |= {"puts": False, "gates": True, "activation": activation, "has_bias": True}
-        made(grouped._grouped, product, step | shape | {"weighs": True, "turned": rows == 16}, 4, num_stages=3)
+        shape |= {"puts": False, "gates": True, "activation": activation, "has_bias": True, "weighs": True}
+        shape |= {"turned": rows == 16, "soon": rows == 16}
+        made(grouped._grouped, product, step | shape, 4, num_stages=3)
+    said = dict.fromkeys(("bent", "weight", "bias", "beside", "residual", "out"), HALF)
+    said |= {"chosen": WHOLE, "factors": REAL}
+    shape = {"active": 8, "slots": 8, "block": 16, "step": 128, "wide": 16, "has_bias": True, "more": True}
+    made(answers._answer, said, step | shape | {"adds": True, "weighs": True, "ahead": 4}, 4, num_stages=4)
     sums = dict.fromkeys(("answers", "beside", "residual", "out"), HALF) | {"weights": REAL}
     made(grouped._combine, sums, step | {"active": 8, "block": 512, "adds": True, "more": True, "weighs": True}, 4)
     few_bits(step)

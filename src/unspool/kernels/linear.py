@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from .chunked import chunked
+from .chunked import LINES, chunked
 from .draft_chain import chained, fetch, start, wait
 from .epilogue import finish, gated, widened
 from .few_tokens import few_tokens
@@ -18,7 +18,7 @@ from .gate import reference as gate_reference
 from .many_tokens import describable, many_tokens
 from .norm import rms, rms_reference
 from .shares import add_up
-from .tile import LIBRARY, PIECE, Tile, cut_for, steady_cut
+from .tile import LIBRARY, PIECE, PROCESSORS, Tile, cut_for, steady_cut
 
 SMALL = 16 * 2**20  # bytes of a weight that is read in about the time a launch takes
 AHEAD = 4  # steps of a small weight to fetch while the kernel before ends
@@ -249,7 +249,7 @@ def linear(
         return many_tokens(x, weight, bias, residual, activation, out, cut)
     if cut.described:
         cut = replace(cut, step=PIECE, stages=2)
-    if _by_one(x, cut, scale, activation):
+    if _by_one(x, out.shape[1], cut, scale, activation):
         return chunked(x, weight, bias, residual, out, cut)
     chain, small = chained(), weight.numel() * weight.element_size() <= SMALL
     # What helps a small product, whose time is mostly its start and end, takes bandwidth from a large one.
@@ -283,9 +283,10 @@ def linear(
     return out
 
 
-def _by_one(x: Tensor, cut: Tile, scale: Tensor | None, activation: str | None) -> bool:
-    """Whether one program has all splits of a sum."""
+def _by_one(x: Tensor, width: int, cut: Tile, scale: Tensor | None, activation: str | None) -> bool:
+    """Whether one program has all splits of a sum: where they are few, and no more programs than processors."""
     few = cut.splits > 1 and cut.rows == 16 and not cut.apart and not cut.norms
+    few = few and triton.cdiv(width, LINES // cut.splits) <= PROCESSORS
     return few and scale is None and activation is None and x.dtype != torch.float32
 
 
