@@ -46,8 +46,8 @@ class StackedExperts:
         """What the chosen experts [n, active] say of each token [n, dim], pair by pair [n · active, dim]."""
         order, ends = arrange(chosen, len(self.first))
         entering = self.first, self.first_bias, ends, order
-        given = {"share": chosen.shape[1], "activation": self.activation, "factors": factors}
-        bent = grouped(x, *entering, **given, steady=steady)
+        active, bends = chosen.shape[1], self.activation
+        bent = grouped(x, *entering, share=active, activation=bends, factors=factors, steady=steady)
         return grouped(bent, self.down, self.down_bias, ends, order, puts=True, steady=steady)
 
     def answer(
@@ -55,8 +55,8 @@ class StackedExperts:
     ) -> Tensor:
         """What they say of few tokens, summed in two launches; weighed before they are asked if `early`, else after."""
         entering = self.first, self.first_bias, chosen.view(-1), None
-        given = {"share": chosen.shape[1], "activation": self.activation, "factors": weight if early else None}
-        bent = grouped(x, *entering, **given, soon=True)
+        active, bends, factors = chosen.shape[1], self.activation, weight if early else None
+        bent = grouped(x, *entering, share=active, activation=bends, factors=factors, soon=True)
         return answers(bent, self.down, self.down_bias, chosen, weight, beside, residual, weighs=not early)
 
 
