@@ -18,8 +18,9 @@ def test_the_kernels_of_warps_drafters_and_families_compile():
     assert ran.returncode == 0, ran.stderr[-3000:]
     drafting = {"_look_back", "_pair", "_lay", "_expand", "_blend", "_grow", "_select", "_merge"}
     warps = {"_truncate", "_weigh", "_pick", "_edit", "_report", "_follow", "_advance", "_rank", "_amend"}
-    families = {"_attend", "_join", "_join_in_order", "_rope", "_score", "_choose", "_arrange", "_grouped", "_combine"}
+    families = {"_attend", "_join", "_join_in_order", "_rope"}
+    experts = {"_score", "_choose", "_arrange", "_grouped", "_combine", "_answer"}
     recurrent = {"_convolve", "_delta", "_mamba", "_gated_norm"}
-    products = {"_product", "one_token", "_few", "_few_tokens", "_many_tokens"}
+    products = {"_product", "one_token", "_few", "_few_tokens", "_chunked", "_many_tokens"}
     prompts = {"_survey", "_gather", "_prompt", "_prefix", "_rest"}
-    assert set(ran.stdout.split()) == drafting | warps | families | recurrent | products | prompts
+    assert set(ran.stdout.split()) == drafting | warps | families | experts | recurrent | products | prompts

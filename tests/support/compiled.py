@@ -11,8 +11,10 @@ from unspool.kernels import (
     advance,
     alone,
     amend,
+    answers,
     attention,
     attention_join,
+    chunked,
     delta_net,
     draft_states,
     edit,
@@ -172,8 +174,13 @@ def families(step):
     product = dict.fromkeys(("x", "weight", "bias", "out"), HALF) | {"ends": WHOLE, "order": WHOLE, "factors": REAL}
     for rows, activation in ((16, grouped.SILU), (64, grouped.CLAMPED)):
         shape = {"rows": rows, "block": 32, "step": 128, "lanes": 128, "listed": rows == 16, "takes": True}
-        shape |= {"puts": False, "gates": True, "activation": activation, "has_bias": True}
-        made(grouped._grouped, product, step | shape | {"weighs": True, "turned": rows == 16}, 4, num_stages=3)
+        shape |= {"puts": False, "gates": True, "activation": activation, "has_bias": True, "weighs": True}
+        shape |= {"turned": rows == 16, "soon": rows == 16}
+        made(grouped._grouped, product, step | shape, 4, num_stages=3)
+    said = dict.fromkeys(("bent", "weight", "bias", "beside", "residual", "out"), HALF)
+    said |= {"chosen": WHOLE, "factors": REAL}
+    shape = {"active": 8, "slots": 8, "block": 16, "step": 128, "wide": 16, "has_bias": True, "more": True}
+    made(answers._answer, said, step | shape | {"adds": True, "weighs": True, "ahead": 4}, 4, num_stages=4)
     sums = dict.fromkeys(("answers", "beside", "residual", "out"), HALF) | {"weights": REAL}
     made(grouped._combine, sums, step | {"active": 8, "block": 512, "adds": True, "more": True, "weighs": True}, 4)
     few_bits(step)
@@ -199,11 +206,16 @@ def dense(step):
     """Small products whose pieces are summed apart, for one token and for many."""
     given = dict.fromkeys(("x", "weight", "bias", "norm", "residual", "out"), HALF) | {"eps": "fp32"}
     given |= {"scale": REAL, "parts": REAL}
+    turning = {"cos": REAL, "sin": REAL, "places": WHOLE, "slots": WHOLE, "keys": HALF, "values": HALF}
+    split = {"block": 16, "step": 128, "chunks": 4, "tokens": 8, "wide": 32, "ahead": 4, "has_bias": True, "adds": True}
+    made(chunked._chunked, given, step | split, 4, num_stages=4)
     for gates in (False, True):
         around = {"step": 128, "gates": gates, "silu": True, "has_bias": False, "adds": not gates}
         for tokens, block, warps in ((1, 4, 4), (8, 4, 4), (16, 8, 8)):
             few = {"block": block, "tokens": tokens, "pieces": 5, "lanes": 8, "wide": max(16, 8 * tokens)}
-            made(few_tokens._few_tokens, given, step | around | few | {"normed": True, "scaling": False}, warps)
+            few |= {"normed": True, "scaling": False, "heads": 9, "kv_heads": 3, "head_width": 64, "pairs": 32}
+            for turns in (False, True)[: 1 if gates else 2]:
+                made(few_tokens._few_tokens, given | turning, step | around | few | {"turns": turns}, warps)
         many = {"rows": 64, "block": 16, "splits": 1, "normed": False, "scaled": False, "chunks": 1, "turned": False}
         made(linear._few, given, step | around | many | {"apart": True, "ahead": 8}, 4, num_stages=4)
         cut = tile.APART[gates]

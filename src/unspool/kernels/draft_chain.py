@@ -1,8 +1,10 @@
 """Launches that overlap: a kernel starts while the one before it ends, and waits only where it needs its results.
 
 Hopper's programmatic dependent launch. Every kernel lets the next one start and waits for the one before; so what a
-kernel may touch before it waits is what no kernel writes, its weights. Long kernels let the next one start only when
-their sums are done: programs that wait take room, and would crowd together where the last kernel left some.
+kernel may touch before it waits is what no kernel writes, its weights; and what was there before the kernel before it
+began, if that one lets it start only after its own wait, or before the last kernel of PyTorch's, which waits for all.
+Long kernels let the next one start only when their sums are done: programs that wait take room, and would crowd
+together where the last kernel left some.
 UNSPOOL_CHAIN=0 turns it off.
 """
 

@@ -14,6 +14,7 @@ from .draft_chain import chained, start, wait
 from .epilogue import finish, gated, widened
 from .gate import SILU
 from .norm import scaled, squares
+from .rope import Turn, put, sides, turned
 from .tile import Tile
 
 LEAST = 16  # rows and columns of a product on tensor cores
@@ -31,20 +32,28 @@ def in_order(terms, pieces: tl.constexpr):
 
 @triton.jit
 def _few_tokens(
-    x, weight, scale, bias, norm, residual, out, n, width, depth, eps,
+    x, weight, scale, bias, norm, residual, out, cos, sin, places, slots, keys, values,
+    n, width, depth, eps, kv_stride, slot_stride,
     block: tl.constexpr, step: tl.constexpr, tokens: tl.constexpr, pieces: tl.constexpr, lanes: tl.constexpr,
     wide: tl.constexpr, normed: tl.constexpr, gates: tl.constexpr, silu: tl.constexpr, has_bias: tl.constexpr,
-    adds: tl.constexpr, scaling: tl.constexpr, chained: tl.constexpr,
+    adds: tl.constexpr, scaling: tl.constexpr, turns: tl.constexpr, heads: tl.constexpr, kv_heads: tl.constexpr,
+    head_width: tl.constexpr, pairs: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
-    """`block` results of `tokens` by one program; those of a gated product have two lines of weights each."""
+    """`block` results of `tokens` by one program; those of a gated product have two lines of weights each.
+
+    If it `turns`, results are pairs of a head's numbers, and `width` is the number of pairs.
+    """
     start(chained)  # at once: programs are small, so that those of the next kernels have their weights by then
     kind = x.dtype.element_ty
-    halves: tl.constexpr = 2 if gates else 1
+    halves: tl.constexpr = 2 if gates or turns else 1
     line, lane = tl.arange(0, block * halves * lanes), tl.arange(0, step)
     result, piece = line // lanes, line % lanes
     column = tl.program_id(0) * block + result // halves
     place = piece[:, None] * step + lane[None, :]
     row = column + result % halves * width
+    if turns:
+        left, right = sides(column % (head_width // 2), head_width, pairs)
+        row = column // (head_width // 2) * head_width + tl.where(result % 2 == 0, left, right)
     # The weights are on their way, up to where they are multiplied, while the kernel before ends.
     here = (column < width)[:, None] & (place < depth)
     w = tl.load(weight + row.to(tl.int64)[:, None] * depth + place, mask=here, other=0.0, eviction_policy="evict_first")
@@ -56,10 +65,16 @@ def _few_tokens(
     factor = 1.0
     if normed:
         factor = tl.load(norm + at, mask=at < depth, other=0.0).to(tl.float32)
-    wait(chained)
-    given = tl.load(x + token[None, :] * depth + at, mask=(at < depth) & (token < n)[None, :], other=0.0)
     own, each = tl.program_id(0) * block + tl.arange(0, block)[:, None], begin + tl.arange(0, tokens)[None, :]
     exists, spot = (own < width) & (each < n), each * width + own
+    if turns:  # places and slots were there before the kernel before began
+        pair = own % (head_width // 2)
+        place = tl.load(places + each, mask=each < n, other=0).to(tl.int64) * pairs + pair
+        c = tl.load(cos + place, mask=exists & (pair < pairs), other=1.0)
+        s = tl.load(sin + place, mask=exists & (pair < pairs), other=0.0)
+        slot = tl.load(slots + each, mask=each < n, other=0).to(tl.int64) * slot_stride
+    wait(chained)
+    given = tl.load(x + token[None, :] * depth + at, mask=(at < depth) & (token < n)[None, :], other=0.0)
     more = spot
     if adds:  # asked for now, it is there when the sums are
         more = tl.load(residual + spot, mask=exists, other=0.0)
@@ -73,17 +88,27 @@ def _few_tokens(
     met = tl.where(other[None, :] == piece[:, None], tl.dot(w, given, input_precision="ieee"), 0.0)
     mine = tl.sum(tl.reshape(met, [block * halves * lanes, wide // tokens, tokens]), 1)  # a piece has met its own once
     y = in_order(tl.reshape(mine, [block * halves, lanes, tokens]), pieces)
-    if gates:
+    if turns:
         g, u = tl.split(tl.permute(tl.reshape(y, [block, 2, tokens]), (0, 2, 1)))
-        if scaling:
-            g *= tl.load(scale + own, mask=own < width, other=0.0)
-            u *= tl.load(scale + width + own, mask=own < width, other=0.0)
-        y = gated(g, u, bias, own, width, own < width, kind, has_bias, silu)
+        head = own // (head_width // 2)
+        left, right = sides(pair, head_width, pairs)
+        a = finish(g, bias, g, head * head_width + left, own < width, kind, has_bias, False)
+        b = finish(u, bias, u, head * head_width + right, own < width, kind, has_bias, False)
+        p, q = turned(a, b, c, s, kind)
+        put(out, keys, values, p, q, a.to(kind), b.to(kind), head, left, right, each, slot, kv_stride, exists,
+            heads, kv_heads, head_width)  # fmt: skip
     else:
-        if scaling:
-            y *= tl.load(scale + own, mask=own < width, other=0.0)
-        y = finish(y, bias, more, own, exists, kind, has_bias, adds)
-    tl.store(out + spot, y.to(out.dtype.element_ty), mask=exists)
+        if gates:
+            g, u = tl.split(tl.permute(tl.reshape(y, [block, 2, tokens]), (0, 2, 1)))
+            if scaling:
+                g *= tl.load(scale + own, mask=own < width, other=0.0)
+                u *= tl.load(scale + width + own, mask=own < width, other=0.0)
+            y = gated(g, u, bias, own, width, own < width, kind, has_bias, silu)
+        else:
+            if scaling:
+                y *= tl.load(scale + own, mask=own < width, other=0.0)
+            y = finish(y, bias, more, own, exists, kind, has_bias, adds)
+        tl.store(out + spot, y.to(out.dtype.element_ty), mask=exists)
 
 
 def few_tokens(
@@ -97,18 +122,30 @@ def few_tokens(
     activation: str | None,
     out: Tensor,
     cut: Tile,
+    turn: Turn | None = None,
 ) -> Tensor:
-    """`linear` of few tokens x [n, in], into `out`; the bits are those of tiles that sum the same steps apart."""
-    (n, depth), width = x.shape, out.shape[1]
+    """`linear` of few tokens x [n, in], into `out`; the bits are those of tiles that sum the same steps apart.
+
+    With a `turn`, results are heads, and `out` has the turned queries; keys and values go to their slots.
+    """
+    (n, depth), width, block = x.shape, out.shape[1], cut.block
+    heads = kv_heads = head_width = pairs = kv_stride = slot_stride = 0
+    cos = sin = places = slots = keys = values = x
+    if turn is not None:
+        cos, sin, places, slots, keys, values = turn[:6]
+        (kv_heads, _, head_width), width, block = keys.shape, len(weight) // 2, max(1, block // 2)
+        heads, pairs, kv_stride, slot_stride = out.shape[1], cos.shape[1], keys.stride(0), keys.stride(1)
     pieces, tokens = triton.cdiv(depth, cut.step), triton.next_power_of_2(min(n, cut.rows))
     lanes = triton.next_power_of_2(pieces)
     chain = chained()
     s, b, f, r = (x if given is None else given for given in (scale, bias, norm, residual))
-    _few_tokens[(triton.cdiv(width, cut.block), triton.cdiv(n, tokens))](
-        x, weight, s, b, f, r, out, n, width, depth, eps,
-        block=cut.block, step=cut.step, tokens=tokens, pieces=pieces, lanes=lanes, wide=max(LEAST, lanes * tokens),
+    _few_tokens[(triton.cdiv(width, block), triton.cdiv(n, tokens))](
+        x, weight, s, b, f, r, out, cos, sin, places, slots, keys, values,
+        n, width, depth, eps, kv_stride, slot_stride,
+        block=block, step=cut.step, tokens=tokens, pieces=pieces, lanes=lanes, wide=max(LEAST, lanes * tokens),
         normed=norm is not None, gates=activation is not None, silu=activation == SILU, has_bias=bias is not None,
-        adds=residual is not None, scaling=scale is not None, num_warps=cut.warps, num_stages=1,
+        adds=residual is not None, scaling=scale is not None, turns=turn is not None, heads=heads, kv_heads=kv_heads,
+        head_width=head_width, pairs=pairs, num_warps=cut.warps, num_stages=1,
         chained=chain, launch_pdl=chain,
     )  # fmt: skip
     return out

@@ -60,12 +60,14 @@ def _grouped(
     x, weight, bias, ends, order, factors, out, pairs, share, width, depth, count,
     rows: tl.constexpr, block: tl.constexpr, step: tl.constexpr, lanes: tl.constexpr, listed: tl.constexpr,
     takes: tl.constexpr, puts: tl.constexpr, gates: tl.constexpr, activation: tl.constexpr,
-    has_bias: tl.constexpr, weighs: tl.constexpr, turned: tl.constexpr, chained: tl.constexpr,
+    has_bias: tl.constexpr, weighs: tl.constexpr, turned: tl.constexpr, soon: tl.constexpr, chained: tl.constexpr,
 ):  # fmt: skip
     column = tl.program_id(0) * block + tl.arange(0, block)
     inside = column < width
     tile = tl.program_id(1)
     wait(chained)
+    if soon:
+        start(chained)
     if listed:  # every pair has its own tile
         expert = tl.load(ends + tile)
         begin, end = tile, tile + 1
@@ -111,7 +113,8 @@ def _grouped(
         at = pair if puts else place
         spot = out + at.to(tl.int64)[:, None] * width + column[None, :]
         tl.store(spot, y.to(out.dtype.element_ty), mask=real[:, None] & inside[None, :])
-    start(chained)
+    if not soon:
+        start(chained)
 
 
 @triton.jit
@@ -155,6 +158,7 @@ def grouped(
     activation: str | None = None,
     factors: Tensor | None = None,
     steady: bool = False,
+    soon: bool = False,
     cut: GroupedTile | None = None,
 ) -> Tensor:
     """The product of each pair with the matrix of its expert: weight [experts, out, in], bias [experts, out].
@@ -164,6 +168,7 @@ def grouped(
     without a share the row where it stands in the order. The result stands there too, or if it `puts`, in row p.
     `activation`: the weight is [gate, up] stacked (but for relu2), and the result is what it makes of both.
     `factors` [pairs] multiply the products before their bias. If `steady`, any number of pairs is cut alike.
+    `soon` lets the next kernel start at once, which suits one that has a processor for each of its programs.
     Cost: the matrices of experts that have pairs, once for each tile of them; one launch.
     """
     (experts, full, depth), listed = weight.shape, order is None
@@ -183,7 +188,7 @@ def grouped(
             x if factors is None else factors, out, pairs, share, width, depth, experts,
             rows=cut.rows, block=cut.block, step=cut.step, lanes=triton.next_power_of_2(experts), listed=listed,
             takes=share > 0, puts=puts, gates=gates, activation=ACTIVATIONS[activation], has_bias=bias is not None,
-            weighs=factors is not None, turned=cut.rows == 16 and not exact,
+            weighs=factors is not None, turned=cut.rows == 16 and not exact, soon=soon,
             num_warps=cut.warps, num_stages=stages, chained=chain, launch_pdl=chain,
         ),
         cut.stages,

@@ -8,6 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from .chunked import LINES, chunked
 from .draft_chain import chained, fetch, start, wait
 from .epilogue import finish, gated, widened
 from .few_tokens import few_tokens
@@ -17,7 +18,7 @@ from .gate import reference as gate_reference
 from .many_tokens import describable, many_tokens
 from .norm import rms, rms_reference
 from .shares import add_up
-from .tile import LIBRARY, PIECE, Tile, cut_for, steady_cut
+from .tile import LIBRARY, PIECE, PROCESSORS, Tile, cut_for, steady_cut
 
 SMALL = 16 * 2**20  # bytes of a weight that is read in about the time a launch takes
 AHEAD = 4  # steps of a small weight to fetch while the kernel before ends
@@ -230,7 +231,8 @@ def linear(
     the result act(gate)·up has half its rows. The result has x's type, or that of `out`. Every step rounds as if it
     stood alone. Where PyTorch's product is faster (always for more than 128 tokens), the rest has launches of its own.
     If it is to be `steady`, a token's results have the same bits in whatever number of tokens.
-    Cost: W once; one launch, or two where the sum over `in` is split; no result depends on the order programs end in.
+    Cost: W once; one launch, or two where the sum over `in` is split for more than 16 tokens. No result depends on the
+    order in which programs end.
     """
     n, depth = x.shape
     width = weight.shape[0] // 2 if activation else weight.shape[0]
@@ -247,6 +249,8 @@ def linear(
         return many_tokens(x, weight, bias, residual, activation, out, cut)
     if cut.described:
         cut = replace(cut, step=PIECE, stages=2)
+    if _by_one(x, out.shape[1], cut, scale, activation):
+        return chunked(x, weight, bias, residual, out, cut)
     chain, small = chained(), weight.numel() * weight.element_size() <= SMALL
     # What helps a small product, whose time is mostly its start and end, takes bandwidth from a large one.
     ahead = AHEAD * cut.step // 64 if chain and small else 0
@@ -277,6 +281,13 @@ def linear(
     if cut.splits > 1:
         add_up(x, parts, bias, residual, activation, out)
     return out
+
+
+def _by_one(x: Tensor, width: int, cut: Tile, scale: Tensor | None, activation: str | None) -> bool:
+    """Whether one program has all splits of a sum: where they are few, and no more programs than processors."""
+    few = cut.splits > 1 and cut.rows == 16 and not cut.apart and not cut.norms
+    few = few and triton.cdiv(width, LINES // cut.splits) <= PROCESSORS
+    return few and scale is None and activation is None and x.dtype != torch.float32
 
 
 def _library(

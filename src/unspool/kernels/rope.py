@@ -1,5 +1,7 @@
 """Queries and keys on their way into attention: normed per head, turned by place; keys and values put in slots."""
 
+from typing import NamedTuple
+
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 import triton
@@ -7,6 +9,50 @@ import triton.language as tl
 from torch import Tensor
 
 from .draft_chain import chained, start, wait
+
+
+class Turn(NamedTuple):
+    """Where heads of tokens stand and go: tables of turns, places, slots, and the pools of keys and values."""
+
+    cos: Tensor
+    sin: Tensor
+    places: Tensor
+    slots: Tensor
+    keys: Tensor
+    values: Tensor
+
+
+@triton.jit
+def sides(pair, width: tl.constexpr, pairs: tl.constexpr):
+    """Where the numbers of a pair stand in a head: what does not turn stands behind all that does."""
+    return tl.where(pair < pairs, pair, pair + pairs), tl.where(pair < pairs, pair + pairs, pair + width // 2)
+
+
+@triton.jit
+def turned(x, y, c, s, kind: tl.constexpr):
+    """As `network.attention.turn` has it: the first product is rounded, the second is added to it unrounded."""
+    c, s = c.to(kind).to(tl.float32) + tl.zeros_like(x), s.to(kind).to(tl.float32) + tl.zeros_like(x)
+    p = tl.fma(-y, s, (x * c).to(kind).to(tl.float32)).to(kind)
+    return p, tl.fma(x, s, (y * c).to(kind).to(tl.float32)).to(kind)
+
+
+@triton.jit
+def put(
+    queries, keys, values, p, q, a, b, head, left, right, token, slot, kv_stride, inside,
+    heads: tl.constexpr, kv_heads: tl.constexpr, width: tl.constexpr,
+):  # fmt: skip
+    """Store turned pairs p, q as queries, or as keys in their slots; and pairs as they were as values."""
+    asking, asked = inside & (head < heads), inside & (head >= heads) & (head < heads + kv_heads)
+    into = queries + token.to(tl.int64) * (heads * width) + head * width
+    tl.store(into + left, p, mask=asking)
+    tl.store(into + right, q, mask=asking)
+    into = keys + (head - heads).to(tl.int64) * kv_stride + slot
+    tl.store(into + left, p, mask=asked)
+    tl.store(into + right, q, mask=asked)
+    given = inside & (head >= heads + kv_heads)
+    into = values + (head - heads - kv_heads).to(tl.int64) * kv_stride + slot
+    tl.store(into + left, a, mask=given)
+    tl.store(into + right, b, mask=given)
 
 
 @triton.jit
@@ -22,9 +68,7 @@ def _rope(
     head = tl.program_id(1) * block + tl.arange(0, block)
     pair = tl.arange(0, half)
     column, turns = pair < width // 2, pair < pairs
-    left = tl.where(turns, pair, pair + pairs)  # what does not turn stands behind all that does
-    right = tl.where(turns, pair + pairs, pair + width // 2)
-    turned = head < heads + kv_heads
+    left, right = sides(pair, width, pairs)
     inside = (head < heads + 2 * kv_heads)[:, None] & column[None, :]
     source = qkv + token.to(tl.int64) * qkv_stride + head[:, None] * width
     a = tl.load(source + left[None, :], mask=inside, other=0.0)
@@ -34,7 +78,7 @@ def _rope(
     if normed:
         # As `rms` has it: the quotient and the product are each rounded to the type of the factors.
         factor = norm + head[:, None] * width
-        wanted = turned[:, None] & column[None, :]
+        wanted = (head < heads + kv_heads)[:, None] & column[None, :]
         u = tl.load(factor + left[None, :], mask=wanted, other=1.0)
         v = tl.load(factor + right[None, :], mask=wanted, other=1.0)
         size = tl.rsqrt((tl.sum(x * x, 1) + tl.sum(y * y, 1)) / width + eps)
@@ -44,24 +88,12 @@ def _rope(
     place = tl.load(places + token)
     c = tl.load(cos + place.to(tl.int64) * pairs + pair, mask=turns, other=1.0)
     s = tl.load(sin + place.to(tl.int64) * pairs + pair, mask=turns, other=0.0)
-    c, s = c.to(kind).to(tl.float32)[None, :], s.to(kind).to(tl.float32)[None, :]
-    # As `turn` has it: the first product is rounded, the second is added to it unrounded.
-    c, s = c + tl.zeros_like(x), s + tl.zeros_like(x)
-    p = tl.fma(-y, s, (x * c).to(kind).to(tl.float32)).to(kind)
-    q = tl.fma(x, s, (y * c).to(kind).to(tl.float32)).to(kind)
-    asking = inside & (head < heads)[:, None]
-    into = queries + token.to(tl.int64) * (heads * width) + head[:, None] * width
-    tl.store(into + left[None, :], p, mask=asking)
-    tl.store(into + right[None, :], q, mask=asking)
     slot = tl.load(slots + token).to(tl.int64) * slot_stride
-    asked = inside & ((head >= heads) & turned)[:, None]
-    into = keys + (head - heads).to(tl.int64)[:, None] * kv_stride + slot
-    tl.store(into + left[None, :], p, mask=asked)
-    tl.store(into + right[None, :], q, mask=asked)
-    given = inside & (head >= heads + kv_heads)[:, None]
-    into = values + (head - heads - kv_heads).to(tl.int64)[:, None] * kv_stride + slot
-    tl.store(into + left[None, :], a, mask=given)
-    tl.store(into + right[None, :], b, mask=given)
+    p, q = turned(x, y, c[None, :], s[None, :], kind)
+    put(
+        queries, keys, values, p, q, a, b, head[:, None], left[None, :], right[None, :], token, slot, kv_stride,
+        inside, heads, kv_heads, width,
+    )  # fmt: skip
 
 
 def rope(

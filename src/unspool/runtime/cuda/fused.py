@@ -14,10 +14,11 @@ from ...core.canvas import HOLE
 from ...core.errors import BadRequest
 from ...kernels.attention import attention
 from ...kernels.gate import gate
+from ...kernels.heads import heads
 from ...kernels.kernel_rows import Rows
 from ...kernels.linear import linear
 from ...kernels.norm import add_rms, rms
-from ...kernels.rope import rope
+from ...kernels.rope import Turn, rope
 from ...kernels.route import scores
 from ...kernels.tile import MOST_ROWS
 from ...kernels.tiling import Tiling
@@ -219,17 +220,25 @@ class Fused(Llama):
         """Store the keys and values of all tokens, and return what each gathers [n, heads * head_dim]."""
         spec, eps, held = mixer.spec, self.shape.norm_eps, index if mixer.spec.keys_of is None else mixer.spec.keys_of
         keys, values = self._slots.keys[held], self._slots.values[held]
-        qkv = self._product(mixer.qkv, x, norm=layer.before_attention)
         cos, sin = self._untold if spec.rope is None else self._turns[spec.rope]
         if not unusual(spec):
-            queries = rope(qkv, mixer.qk_norm, eps, cos, sin, rows.places, rows.slots, keys, values, self.heads_at_once)
+            turn = Turn(cos, sin, rows.places, rows.slots, keys, values)
+            queries = self._queries(mixer, x, layer.before_attention, turn)
             return self._attended(queries, keys, values, rows, spec, mixer.sinks)
+        qkv = self._product(mixer.qkv, x, norm=layer.before_attention)
         turns = None if spec.rope is None else turned(cos, sin, rows.places, x.dtype)
         found = parted(mixer, qkv, turns, rows.places, eps)
         if spec.keys_of is None:
             keys[:, rows.slots], values[:, rows.slots] = found.keys.transpose(0, 1), found.values.transpose(0, 1)
         seen = self._attended(found.queries.contiguous(), keys, values, rows, spec, mixer.sinks)
         return seen if found.gate is None else seen * found.gate.sigmoid()
+
+    def _queries(self, mixer: Attention, x: Tensor, norm: Tensor | None, turn: Turn) -> Tensor:
+        """Turned queries; keys and values are put in slots, which were there before `run` began."""
+        matrix, eps, block = mixer.qkv, self.shape.norm_eps, self.heads_at_once
+        if isinstance(matrix, DenseLinear):
+            return heads(x, matrix.weight, matrix.bias, norm, eps, turn, mixer.qk_norm, block, self.steady)
+        return rope(self._product(matrix, x, norm=norm), mixer.qk_norm, eps, *turn, block)
 
     def _latent(self, mixer: LatentAttention, x: Tensor, index: int, rows: Rows) -> Tensor:
         """The same by latents: heads that share one key are groups of few, which all read the same pool."""

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
+from ...kernels.answers import answers
 from ...kernels.grouped import combine, grouped
 from ...kernels.route import arrange, choose, normed_scores, scores
 from ...models.layer_shape import Activation
@@ -43,14 +44,20 @@ class StackedExperts:
 
     def answers(self, x: Tensor, chosen: Tensor, factors: Tensor | None, steady: bool) -> Tensor:
         """What the chosen experts [n, active] say of each token [n, dim], pair by pair [n · active, dim]."""
-        active, pairs = chosen.shape[1], chosen.numel()
-        if pairs <= ALONE:
-            ends, order = chosen.view(-1), None
-        else:
-            order, ends = arrange(chosen, len(self.first))
+        order, ends = arrange(chosen, len(self.first))
         entering = self.first, self.first_bias, ends, order
-        bent = grouped(x, *entering, share=active, activation=self.activation, factors=factors, steady=steady)
+        active, bends = chosen.shape[1], self.activation
+        bent = grouped(x, *entering, share=active, activation=bends, factors=factors, steady=steady)
         return grouped(bent, self.down, self.down_bias, ends, order, puts=True, steady=steady)
+
+    def answer(
+        self, x: Tensor, chosen: Tensor, weight: Tensor, beside: Tensor | None, residual: Tensor | None, early: bool
+    ) -> Tensor:
+        """What they say of few tokens, summed in two launches; weighed before they are asked if `early`, else after."""
+        entering = self.first, self.first_bias, chosen.view(-1), None
+        active, bends, factors = chosen.shape[1], self.activation, weight if early else None
+        bent = grouped(x, *entering, share=active, activation=bends, factors=factors, soon=True)
+        return answers(bent, self.down, self.down_bias, chosen, weight, beside, residual, weighs=not early)
 
 
 class StackingLoader(Loader):
@@ -75,8 +82,10 @@ def mixed(
     """
     crowd, weigh_inputs = experts.crowd, experts.mixture.weigh_inputs
     assert isinstance(crowd, StackedExperts)
-    chosen, weight = routed
-    said = crowd.answers(x, chosen.int(), weight if weigh_inputs else None, steady)
+    chosen, weight = routed[0].int(), routed[1]
+    if chosen.numel() <= ALONE:
+        return crowd.answer(x, chosen, weight, beside, residual, weigh_inputs)
+    said = crowd.answers(x, chosen, weight if weigh_inputs else None, steady)
     return combine(said, weight, beside, residual, weighs=not weigh_inputs)
 
 
