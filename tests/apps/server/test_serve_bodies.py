@@ -1,5 +1,7 @@
 """The models of request bodies: what they refuse, in which words, and at what cost."""
 
+import tracemalloc
+
 import pytest
 from pydantic import ValidationError
 
@@ -8,6 +10,7 @@ from unspool.apps.server.bodies import ChatRequest, CompletionRequest
 from unspool.apps.server.fields import PART
 from unspool.apps.server.limits import Limits
 from unspool.apps.server.refusal import Refusal
+from unspool.rules.constrain.keyword import inside
 
 CHAT = [{"role": "user", "content": "Hello"}]
 MANY = 5000
@@ -135,3 +138,37 @@ def test_a_list_that_no_server_takes_is_refused_by_its_length(read, body, param)
     error = refused(read, body)
     assert error.status == 400
     assert error.param.startswith(param)
+
+
+def peak(done):
+    """The bytes that were allocated at most while something was done."""
+    tracemalloc.start()
+    try:
+        done()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+LONG_NAME, WIDE = "k" * 20_000, 2000  # a path for each value would take 40 MB
+
+
+@pytest.mark.parametrize("held", [[0] * WIDE, dict.fromkeys(map(str, range(WIDE)), 0), [["a"]] * WIDE, ["a"] * WIDE])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_long_name_above_many_values_costs_its_own_length_once(held, turned):
+    body = {LONG_NAME: held, "z": {"y": ["\ud800"]}}
+    body = dict(reversed(body.items())) if turned else body
+    assert peak(lambda: refused(completion, body)) < 2_000_000
+    assert refused(completion, body).param == "z.y[0]"
+
+
+def test_a_surrogate_below_a_long_name_is_told_by_the_beginning_of_its_path():
+    error = refused(completion, {LONG_NAME: [0, {"\ud800": 1}]})
+    assert error.param == "k" * 200
+    assert len(error.message) < 400
+
+
+def test_the_pointers_into_a_schema_do_not_repeat_a_long_name():
+    schema = {"properties": {LONG_NAME: {"anyOf": [{"type": "string"} for _ in range(WIDE)]}}}
+    assert peak(lambda: list(inside(schema))) < 2_000_000
+    assert [at for at, _ in inside({"properties": {"a/b": {"items": {}}}})][-1] == "/properties/a~1b/items"
