@@ -571,7 +571,7 @@ def test_the_process_is_ended_in_time_under_an_event_loop_that_hangs(lm, monkeyp
     server = Server(configured(application(Worker(lm, LIMITS), ServerConfig("little", grace=0.05)), LIMITS, 0.05))
     server.owns, server._thread = True, threading.get_ident()
     server.handle_exit(signal.SIGTERM, None)  # and no event loop that comes round to it
-    assert ended.wait(WAIT)
+    assert ended.wait(10)
     ((event, record),) = noted
     assert event == "stuck"
     assert "the event loop did not end in time" in record["message"]
