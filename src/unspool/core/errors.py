@@ -53,6 +53,22 @@ class RankLost(UnspoolError):
     """One of the processes that compute a model together has ended, and the model with it."""
 
 
+class Panic(RuntimeError):
+    """A library below failed in a way that it does not call an exception, as a panic of Rust's is none to Python."""
+
+
+def as_error(error: BaseException) -> Exception:
+    """What ended the work of one request, as an exception that only this request fails with.
+
+    What is no failure is raised again: an interrupt, the end of the process, the end of a generator.
+    """
+    if isinstance(error, Exception):
+        return error
+    if isinstance(error, (KeyboardInterrupt, SystemExit, GeneratorExit)):
+        raise error
+    return Panic(f"{type(error).__name__}: {error}").with_traceback(error.__traceback__)
+
+
 class MissingExtra(UnspoolError):
     """An optional package is needed for this."""
 

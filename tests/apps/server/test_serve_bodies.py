@@ -1,13 +1,17 @@
 """The models of request bodies: what they refuse, in which words, and at what cost."""
 
+import json
+import tracemalloc
+
 import pytest
 from pydantic import ValidationError
 
 from unspool.apps.server.asking import chat, completion
 from unspool.apps.server.bodies import ChatRequest, CompletionRequest
-from unspool.apps.server.fields import PART
+from unspool.apps.server.fields import PART, parsed
 from unspool.apps.server.limits import Limits
 from unspool.apps.server.refusal import Refusal
+from unspool.rules.constrain.keyword import inside
 
 CHAT = [{"role": "user", "content": "Hello"}]
 MANY = 5000
@@ -135,3 +139,64 @@ def test_a_list_that_no_server_takes_is_refused_by_its_length(read, body, param)
     error = refused(read, body)
     assert error.status == 400
     assert error.param.startswith(param)
+
+
+def peak(done):
+    """The bytes that were allocated at most while something was done."""
+    tracemalloc.start()
+    try:
+        done()
+        return tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+
+
+LONG_NAME, WIDE = "k" * 20_000, 2000  # a path for each value would take 40 MB
+
+
+@pytest.mark.parametrize("held", [[0] * WIDE, dict.fromkeys(map(str, range(WIDE)), 0), [["a"]] * WIDE, ["a"] * WIDE])
+@pytest.mark.parametrize("turned", [False, True])
+def test_a_long_name_above_many_values_costs_its_own_length_once(held, turned):
+    body = {LONG_NAME: held, "z": {"y": ["\ud800"]}}
+    body = dict(reversed(body.items())) if turned else body
+    assert peak(lambda: refused(completion, body)) < 2_000_000
+    assert refused(completion, body).param == "z.y[0]"
+
+
+def test_a_surrogate_below_a_long_name_is_told_by_the_beginning_of_its_path():
+    error = refused(completion, {LONG_NAME: [0, {"\ud800": 1}]})
+    assert error.param == "k" * 200
+    assert len(error.message) < 400
+
+
+def test_the_pointers_into_a_schema_do_not_repeat_a_long_name():
+    schema = {"properties": {LONG_NAME: {"anyOf": [{"type": "string"} for _ in range(WIDE)]}}}
+    assert peak(lambda: list(inside(schema))) < 2_000_000
+    assert [at for at, _ in inside({"properties": {"a/b": {"items": {}}}})][-1] == "/properties/a~1b/items"
+
+
+def call_with(arguments):
+    made = {"id": "a", "type": "function", "function": {"name": "f", "arguments": arguments}}
+    return {"messages": [*CHAT, {"role": "assistant", "content": None, "tool_calls": [made]}]}
+
+
+@pytest.mark.parametrize("part", ["[]", "{}", '{"a":[]}'])
+def test_a_body_of_very_many_lists_is_refused_before_it_is_read(part, monkeypatch):
+    monkeypatch.setattr("unspool.apps.server.fields.CONTAINERS", 100)
+    inner = part.count("[") + part.count("{")
+    few, many = ('{"a":[' + ",".join([part] * count) + "]}" for count in (98 // inner, 98 // inner + 1))
+    assert parsed(few.encode())["a"]
+    assert chat(call_with(few), Limits(), "plain")
+    monkeypatch.setattr("json.loads", lambda *_, **__: pytest.fail("it was read"))
+    with pytest.raises(Refusal) as caught:
+        parsed(many.encode())
+    assert (caught.value.status, caught.value.code) == (400, "body_too_complex")
+    assert "lists and objects, and 100 are allowed" in caught.value.message
+    error = refused(chat, call_with(many))
+    assert (error.param, error.code) == ("messages[1].tool_calls[0].function.arguments", "body_too_complex")
+
+
+def test_brackets_inside_a_text_are_not_counted(monkeypatch):
+    monkeypatch.setattr("unspool.apps.server.fields.CONTAINERS", 100)
+    text = '[{"a":[\\' * 200 + '"' + "\\\\" * 3
+    assert parsed(json.dumps({"prompt": text, "b": [1]}).encode())["prompt"] == text

@@ -516,3 +516,63 @@ def test_the_command_warns_of_an_exposed_file_of_keys(folder, tmp_path):  # noqa
 def test_limits_that_make_no_sense(name):
     with pytest.raises(Exception, match=f"the limit of {name}"):
         Limits(**{name: 0})
+
+
+class PlantedPanic(BaseException):
+    """As a panic of Rust's is one to Python."""
+
+
+@pytest.mark.parametrize("where", ["begin", "advance", "look", "fit"])
+def test_a_panic_fails_the_request_it_belongs_to_and_no_other(lm, lines, monkeypatch, where):  # noqa: F811
+    place = {
+        "begin": "unspool.apps.server.server_request.ServerRequest.begin",
+        "look": "unspool.apps.server.server_request.ServerRequest._new",
+        "fit": "unspool.apps.server.server_request.ServerRequest.fit",
+    }
+
+    def panics(*_, **__):
+        raise PlantedPanic("attempt to subtract with overflow")
+
+    form = {"response_format": {"type": "choices", "choices": ["a"]}} if where == "fit" else {}
+    asked = {"prompt": "a", "max_tokens": 2, **form}
+    with running(lm) as (worker, _, http, _thread):
+        if where == "advance":
+            monkeypatch.setattr(worker.engine._runner, "answers", panics)
+        else:
+            monkeypatch.setattr(place[where], panics)
+        answer = http.post("/v1/completions", json=asked)
+        monkeypatch.undo()
+        assert (answer.status_code, answer.json()["error"]["code"]) == (500, "internal_error")
+        assert http.post("/v1/completions", json={"prompt": "a", "max_tokens": 2}).status_code == 200
+        assert http.get("/readyz").status_code == 200
+        assert worker.alive
+
+
+def test_a_worker_whose_thread_ends_ends_the_server(lm, monkeypatch):  # noqa: F811
+    def panics(*_):
+        raise PlantedPanic
+
+    monkeypatch.setattr("unspool.apps.server.worker.log", lambda *_: None)
+    with running(lm) as (worker, _, http, thread):
+        monkeypatch.setattr(worker, "_let_in", panics)
+        answer = http.post("/v1/completions", json={"prompt": "a", "max_tokens": 2})
+        assert answer.status_code == 500
+        assert not worker.ready
+        assert "PlantedPanic" in worker.trouble
+        thread.join(20)
+        assert not thread.is_alive()
+
+
+def test_the_process_is_ended_in_time_under_an_event_loop_that_hangs(lm, monkeypatch):  # noqa: F811
+    ended, noted = threading.Event(), []
+    monkeypatch.setattr("unspool.apps.server.running.LAST", 0.05)
+    monkeypatch.setattr("unspool.apps.server.running.log", lambda event, record: noted.append((event, record)))
+    monkeypatch.setattr("os._exit", lambda code: ended.set())
+    server = Server(configured(application(Worker(lm, LIMITS), ServerConfig("little", grace=0.05)), LIMITS, 0.05))
+    server.owns, server._thread = True, threading.get_ident()
+    server.handle_exit(signal.SIGTERM, None)  # and no event loop that comes round to it
+    assert ended.wait(10)
+    ((event, record),) = noted
+    assert event == "stuck"
+    assert "the event loop did not end in time" in record["message"]
+    assert any("test_serve_life.py" in place for place in record["where"])

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import ConfigDict, Field, model_validator
 
 from ...rules.constrain import Form, choices, grammar, json_schema, regex
-from .fields import COUNTED, FEW_MISTAKES, Body, refuse_surrogates, wrong
+from .fields import COUNTED, FEW_MISTAKES, Body, refuse_many, refuse_surrogates, wrong
 from .item_sets import NamedItems
 from .refusal import Refusal
 from .tools import CHOICES, MOST, FunctionTool, ToolChoice
@@ -130,6 +130,7 @@ def _call(call: MessageToolCall, at: str) -> dict[str, Any]:
 
 def _arguments(given: str | None, at: str) -> dict[str, Any]:
     """The arguments as an object, since templates write them themselves."""
+    refuse_many((given or "").encode(), at)
     try:
         found = json.loads(given or "{}", parse_constant=lambda name: wrong(at, name, "numbers that JSON has"))
     except (ValueError, RecursionError):

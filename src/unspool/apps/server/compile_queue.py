@@ -9,6 +9,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field
 from itertools import count
 
+from ...core.errors import Panic
 from ...rules.constrain.trial import under
 from .grammar_process import Asker, Trials
 from .server_request import Busy, ServerRequest
@@ -119,7 +120,7 @@ class CompileQueue:
             with under(lambda grammar: self.trials(grammar, ticket.asker)):
                 ticket.fit()
         except BaseException as error:  # a panic of the compiler too: it is the request's own
-            ticket.done.set_exception(error)
+            ticket.done.set_exception(error if isinstance(error, Exception) else Panic(type(error).__name__))
         else:
             ticket.done.set_result(None)
 

@@ -9,11 +9,11 @@ from contextlib import suppress
 from typing import Any, Protocol, cast
 
 from starlette.types import Receive, Scope, Send
-from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from .authentication import CROWDED
 from .limits import Limits
 from .refusal import Refusal
+from .request_parsing import ParsingTurns, SlicedConnection
 
 SPARE = 64  # connections too many that are heard out; the next one takes the place of one that has not asked yet
 UNSENT = 1 << 16  # bytes of an answer that may lie in the kernel before it is sent
@@ -96,9 +96,10 @@ def limited_connections(limits: Limits) -> type[asyncio.Protocol]:
     """
     patience, crowd = limits.patience, ConnectionLimits(limits.connections, limits.address)
 
-    class LimitedConnection(H11Protocol):
+    class LimitedConnection(SlicedConnection):
         """One connection."""
 
+        turns = ParsingTurns()
         _asking: asyncio.TimerHandle | None = None  # runs while no request is complete enough to be answered
         _reading: asyncio.TimerHandle | None = None  # runs while there are bytes that the client has not taken
         _unread = 0
@@ -128,9 +129,9 @@ def limited_connections(limits: Limits) -> type[asyncio.Protocol]:
             _stop(self._asking)
             _stop(self._reading)
 
-        def data_received(self, data: bytes) -> None:
+        def parse(self) -> None:
             """Take in a part of a request."""
-            super().data_received(data)
+            super().parse()
             self._wait()
 
         def pause_writing(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import asyncio
 import math
 import os
@@ -9,6 +10,7 @@ import signal
 import socket
 import sys
 import threading
+import traceback
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -17,7 +19,7 @@ import uvicorn
 
 from .connection_limits import limited_connections
 from .limits import Limits
-from .server_log import log
+from .server_log import log, places
 from .worker import Worker
 
 JOIN = 2.0  # seconds beyond its grace in which the worker's thread has to end
@@ -71,16 +73,37 @@ class Server(uvicorn.Server):
     """
 
     owns = False
-    last: threading.Timer | None = None
 
     def __init__(self, config: uvicorn.Config) -> None:
         super().__init__(config)
         self.heard = heard()
+        self.ended = threading.Event()
+        self._watched = self._came_round = False  # whether a thread waits to end the process, and the loop heard of it
+        self._thread = 0  # the event loop's
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Called for a signal."""
         if sig in self.heard:
+            self._watch()
             super().handle_exit(sig, frame)
+
+    def _watch(self) -> None:
+        """Have the process ended in time, whatever hangs: not by the event loop, which may be what does.
+
+        A signal comes between any two instructions, so that `threading`'s own locks may be held: this takes none.
+        """
+        if self.owns and self.ending is not None and not self._watched:
+            self._watched = True
+            _thread.start_new_thread(self._end_in_time, (self.ending,))
+
+    def _end_in_time(self, ending: Shutdown) -> None:
+        if not self.ended.wait(ending.grace + LAST):
+            hangs = ending.worker.alive and self._came_round
+            _stuck(ending, STUCK) if hangs else _stuck(ending, STUCK, self._thread)
+
+    async def on_tick(self, counter: int) -> bool:
+        """Whether it is time to end, which it is too when the worker's thread has died: nobody would be answered."""
+        return await super().on_tick(counter) or (self.ending is not None and self.ending.worker.died)
 
     @property
     def ending(self) -> Shutdown | None:
@@ -90,6 +113,7 @@ class Server(uvicorn.Server):
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Listen; on a terminal, say so, and where."""
+        self._thread = threading.get_ident()
         await super().startup(sockets)
         if self.owns and self.started and sys.stderr.isatty():
             host, port = self.servers[0].sockets[0].getsockname()[:2]
@@ -104,10 +128,8 @@ class Server(uvicorn.Server):
         if ending is not None:
             ending.worker.close(ending.grace)
             asyncio.get_running_loop().call_later(ending.grace + TELL, ending.worker.abandon)
-            if self.owns:
-                self.last = threading.Timer(ending.grace + LAST, _stuck, (ending, STUCK))
-                self.last.daemon = True
-                self.last.start()
+            self._came_round = True
+            self._watch()
         await super().shutdown(sockets)
 
 
@@ -115,7 +137,8 @@ def run(config: uvicorn.Config) -> int:
     """Serve until SIGTERM or Ctrl-C, let requests finish, and return 0; 130 if a second Ctrl-C cut them short.
 
     It is 1 if the server could not begin, as with an address that is taken; uvicorn has logged why. If the worker's
-    thread hangs, the process is ended here and now, with 70 or 130: it could not end by itself under that thread.
+    thread hangs, the process is ended here and now, with 70 or 130: it could not end by itself under that thread. It is
+    70 too if that thread has died.
 
     uvicorn raises the signals once more when all is done, which would end the process as if nothing had been finished.
     """
@@ -133,9 +156,10 @@ def run(config: uvicorn.Config) -> int:
     finally:
         for kind, handler in before.items():
             signal.signal(kind, handler)
-        if server.last is not None:
-            server.last.cancel()
+        server.ended.set()
     code = INTERRUPTED if server.force_exit else DONE
+    if server.ending is not None and server.ending.worker.died:
+        code = STUCK
     if server.ending is not None and server.ending.worker.alive:
         _stuck(server.ending, code or STUCK)
     if server.ending is not None and len(server.ending.worker.fitting):  # a compiler that is under way would not end
@@ -143,8 +167,12 @@ def run(config: uvicorn.Config) -> int:
     return code
 
 
-def _stuck(ending: Shutdown, code: int) -> None:
-    """End the process under a thread that does not, and say where it hangs."""
-    message = "the worker's thread did not end in time, so the process is ended under it"
-    log("stuck", {"message": message, "status": code, "where": ending.worker.where()})
+def _stuck(ending: Shutdown, code: int, loop: int = 0) -> None:
+    """End the process under a thread that does not, and say where it hangs: the worker's, or the event `loop`'s."""
+    who, where = "worker's thread", ending.worker.where()
+    if loop:
+        frame = sys._current_frames().get(loop)
+        who, where = "event loop", [] if frame is None else places(traceback.extract_stack(frame))
+    message = f"the {who} did not end in time, so the process is ended under it"
+    log("stuck", {"message": message, "status": code, "where": where})
     os._exit(code)

@@ -14,7 +14,7 @@ from ...api.settings import Settings
 from ...api.writer import Event, Writer
 from ...core.canvas import HOLE
 from ...core.claim import Method, fit
-from ...core.errors import UnspoolError
+from ...core.errors import UnspoolError, as_error
 from ...core.trace import Trace
 from ...models.chat_template import Dialogue, spells_more
 from ...models.vocabulary import LONG
@@ -131,7 +131,7 @@ class ServerRequest:
         try:
             account = Account(self.client, self.owner)
             self.writers = lm.writers(engine, self.prompts, self.settings, self.method, self.patience, account)
-        except Exception:
+        except BaseException:
             for job in list(engine.waiting)[before:]:  # of prompts before the one that cannot be used
                 engine.cancel(job)
             raise
@@ -157,9 +157,9 @@ class ServerRequest:
         for index in sorted(self.open):
             try:
                 news += self._new(index)
-            except Exception as error:
+            except BaseException as error:
                 self.drop(engine)
-                news.append(Failed(error))
+                news.append(Failed(as_error(error)))
                 break
         if news:
             self.tell(news)

@@ -12,14 +12,14 @@ from time import monotonic
 
 from ...api.lm import LM
 from ...core.asks import TARGET
-from ...core.errors import RankLost, UnspoolError
+from ...core.errors import Panic, RankLost, UnspoolError, as_error
 from ...core.trace import Trace
 from ...rules.constrain.matcher import tongue
 from ...runtime.engine.contracts import DefersCapture, device_of
 from ...runtime.engine.engine import Engine
 from .compile_queue import CompileQueue
 from .limits import Limits
-from .server_log import places
+from .server_log import log, places
 from .server_request import Failed, Queue, ServerRequest
 
 BEGUN = 4  # requests that are read before the next step, so that those who write wait for a few of them at most
@@ -39,7 +39,8 @@ class Worker:
     `CompileQueue`), so that nobody's text waits for another's schema; all else about the model happens in the
     worker's own thread: tokens, masks, forwards. What goes wrong with a request is told to that request alone;
     what goes wrong with the engine itself ends the requests inside it, and a new engine takes the next. A model that
-    has lost a rank is gone for good: from then on nobody is let in. A thread cannot be ended from outside, so that one
+    has lost a rank is gone for good: from then on nobody is let in. So is one whose thread has
+    `died`. A thread cannot be ended from outside, so that one
     which hangs in a rule or a forward is known only by `silent`, and only the end of the process helps.
     """
 
@@ -50,6 +51,7 @@ class Worker:
         self.live: dict[ServerRequest, None] = {}
         self.total = Trace()  # of all texts that have ended, one way or another
         self.lost: str | None = None  # why the model is gone
+        self.died = False  # whether the thread has ended though nobody told it to
         self._new: list[ServerRequest] = []  # of those who wait, who is not in the engine yet
         self._begun: dict[ServerRequest, None] = {}  # and who is
         self._dropped: list[ServerRequest] = []
@@ -178,6 +180,17 @@ class Worker:
     # ---- in the worker's thread
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException as error:  # nobody would be answered from here on, and the process would live on
+            self.lost = f"the worker's thread has ended by {type(error).__name__}; the server has to be started again"
+            log("worker", {"message": self.lost, "traceback": places(traceback.extract_tb(error.__traceback__))})
+            self.died = True
+            self.fitting.close()
+            for request in [*self.live, *self.waiting]:
+                request.tell([Failed(Panic(self.lost).with_traceback(error.__traceback__))])
+
+    def _serve(self) -> None:
         while True:
             came = self._heard()
             for request in came:
@@ -217,15 +230,15 @@ class Worker:
         self._begun[request] = None
         try:
             request.begin(self.lm, self.engine)
-        except Exception as error:
-            self._leave(request, error)
+        except BaseException as error:
+            self._leave(request, as_error(error))
 
     def _let_in(self) -> None:
         """Run the engine's admission, and tell clients whose requests were admitted so before any token comes."""
         try:
             self.engine.admit()
-        except Exception as error:
-            self._renew(error)
+        except BaseException as error:
+            self._renew(as_error(error))
         for request in [request for request in self._begun if request.entered]:
             del self._begun[request]
             self.live[request] = None
@@ -236,8 +249,8 @@ class Worker:
     def _step(self) -> None:
         try:
             self.engine.step()
-        except Exception as error:  # not of one request: those end by themselves
-            self._renew(error)
+        except BaseException as error:  # not of one request: those end by themselves
+            self._renew(as_error(error))
         for request in list(self.live):
             request.look(self.engine)
             if not request.open:

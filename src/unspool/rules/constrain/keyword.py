@@ -48,6 +48,9 @@ _LISTS = _names("anyOf oneOf allOf prefixItems items")
 _TABLES = _names("properties patternProperties $defs definitions dependentSchemas dependencies")
 
 
+POINTER = 400  # characters of a pointer; each part has one, so that a name of 100 kB above 1000 parts would be 100 MB
+
+
 def inside(schema: Any) -> Iterator[tuple[str, dict[str, Any]]]:
     """Every schema inside a schema, itself first, with its JSON pointer; also those that only a reference leads to."""
     seen: set[int] = set()
@@ -67,15 +70,15 @@ def _within(schema: Any, at: str) -> Iterator[tuple[str, dict[str, Any]]]:
         return
     yield at, schema
     for keyword, value in list(schema.items()):
-        under = f"{at}/{_escaped(keyword)}"
+        under = _below(at, keyword)
         if keyword in _PARTS:
             yield from _within(value, under)
         if keyword in _LISTS and isinstance(value, list):
             for i, part in enumerate(value):
-                yield from _within(part, f"{under}/{i}")
+                yield from _within(part, _below(under, str(i)))
         if keyword in _TABLES and isinstance(value, dict):
             for name, part in value.items():
-                yield from _within(part, f"{under}/{_escaped(name)}")
+                yield from _within(part, _below(under, name))
 
 
 def target(schema: Any, part: Mapping[str, Any]) -> tuple[str, Any] | None:
@@ -92,7 +95,7 @@ def target(schema: Any, part: Mapping[str, Any]) -> tuple[str, Any] | None:
             found = found[int(name)]
         else:
             return None
-    return unquote(reference)[1:], found
+    return unquote(reference)[1:][:POINTER], found
 
 
 def pointless(keyword: str, schema: Mapping[str, Any]) -> bool:
@@ -129,5 +132,8 @@ def idle(schema: Mapping[str, Any], alone: bool) -> set[str]:
     return schema.keys() - _BESIDE if alone else schema.keys() & _NOTES
 
 
-def _escaped(name: str) -> str:
-    return name.replace("~", "~0").replace("/", "~1")
+def _below(at: str, name: str) -> str:
+    """The JSON pointer of a part, cut off where it is too long to be told."""
+    if len(at) >= POINTER:
+        return at  # the same string, which costs nothing more
+    return f"{at}/{name[:POINTER].replace('~', '~0').replace('/', '~1')}"[:POINTER]

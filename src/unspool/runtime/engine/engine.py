@@ -37,7 +37,7 @@ from ...core.asks import (
 from ...core.chance import Chance
 from ...core.claim import Method
 from ...core.cost import FREE, Cost
-from ...core.errors import UnspoolError
+from ...core.errors import UnspoolError, as_error
 from ...core.stop import Stop
 from ...core.trace import Trace
 from ...core.tree import NOTHING, ROOT
@@ -157,8 +157,8 @@ class Engine:
             self._join()
             try:
                 self._runner.open(job)
-            except Exception as error:  # its own, as every failure of one request
-                self._end(job, None, error)
+            except BaseException as error:  # its own, as every failure of one request
+                self._end(job, None, as_error(error))
 
     def _end(self, job: Job, done: Done | None, error: Exception | None) -> None:
         if self._overlap is not None:
@@ -182,8 +182,8 @@ class Engine:
     def _out_of_time(self, job: Job) -> None:
         try:
             self._end(job, job.out_of_time(), None)
-        except Exception as error:
-            self._end(job, None, error)
+        except BaseException as error:
+            self._end(job, None, as_error(error))
 
     # ---- emit
 
@@ -252,8 +252,8 @@ class Engine:
                 self._out_of_time(job)
         except StopIteration as end:
             self._end(job, end.value, None)
-        except Exception as error:
-            self._end(job, None, error)
+        except BaseException as error:
+            self._end(job, None, as_error(error))
         spent = perf_counter() - began
         job.begin_round()
         self._scheduler.charge(job, spent)
@@ -270,10 +270,11 @@ class Engine:
         try:
             if chunks:
                 self._runner.read(name, chunks)
-        except Exception as error:
+        except BaseException as error:
+            failure = as_error(error)
             for job, count in chunks.items():  # whose prompt it is that cannot be read
                 if len(chunks) == 1:
-                    self._end(job, None, error)
+                    self._end(job, None, failure)
                 else:
                     self._read(name, {job: count})
             return
@@ -289,9 +290,10 @@ class Engine:
         self._join(name)
         try:
             replies = self._runner.answers(name, jobs)
-        except Exception as error:
+        except BaseException as error:
+            failure = as_error(error)
             if len(jobs) == 1:
-                self._end(jobs[0], None, error)
+                self._end(jobs[0], None, failure)
                 return
             for job in jobs:  # find the one whose ask cannot be answered; the others go on
                 self._run(name, [job])
@@ -327,8 +329,8 @@ class Engine:
             began = perf_counter()
             try:
                 reply = check.answer(reply)
-            except Exception as error:
-                self._end(job, None, error)
+            except BaseException as error:
+                self._end(job, None, as_error(error))
                 return
             spent = perf_counter() - began
             job.trace.seconds_rule += spent
