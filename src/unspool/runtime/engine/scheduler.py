@@ -245,6 +245,14 @@ class Scheduler:
         for job, count in chunks.items():
             self._turns.read(job.account, seconds * count / total)
 
+    def may_begin(self, client: str) -> bool:
+        """Whether a client is not so far ahead, by its prompts and what it had prepared, that others go first."""
+        return not self._turns.ahead(client)
+
+    def has_begun(self, client: str, seconds: float) -> None:
+        """A request of a client was prepared between two steps, which took so long."""
+        self._turns.has_read(client, seconds)
+
     def end(self) -> None:
         """The step is over."""
         self._turns.end()
