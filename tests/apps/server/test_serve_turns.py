@@ -13,6 +13,7 @@ from unspool.api.settings import Settings
 from unspool.apps.server.bodies import MOST_BIASES, CompletionRequest
 from unspool.apps.server.fields import read
 from unspool.apps.server.refusal import Refusal
+from unspool.apps.server.request_queue import BEYOND, Busy, Queue
 from unspool.apps.server.server_request import ServerRequest
 from unspool.apps.server.worker import BEGUN, Worker
 from unspool.rules.decode import plain
@@ -116,3 +117,50 @@ def test_a_bias_has_so_many_entries_at_most():
     with pytest.raises(Refusal, match=f"{MOST_BIASES + 1} entries; expected at most {MOST_BIASES}") as refused:
         read(CompletionRequest, {"prompt": "a", "logit_bias": {**most, "99999999999x": None}})  # nobody reads the key
     assert (refused.value.status, refused.value.param) == (400, "logit_bias")
+
+
+# ---- the queue
+
+
+def test_a_client_finds_a_place_though_another_has_filled_the_queue():
+    queue = Queue(8)
+    for _ in range(8):
+        queue.add(request_of("mallory"))
+    with pytest.raises(Busy, match="8 requests wait already"):
+        queue.add(request_of("mallory"))
+    for _ in range(4):  # half of the places, as there are two now
+        queue.add(request_of("anna"))
+    with pytest.raises(Busy, match="lets at most 4"):
+        queue.add(request_of("anna"))
+    assert len(queue) == len(list(queue)) == 12
+
+
+def test_all_clients_together_have_no_more_than_twice_the_places():
+    queue, took = Queue(8), 0
+    for number in range(100):
+        try:
+            queue.add(request_of(f"client {number}"))
+            took += 1
+        except Busy:
+            pass
+    assert took == len(queue) == BEYOND * 8
+    gone = list(queue)
+    assert all(queue.remove(request) for request in gone)
+    assert not any(queue.remove(request) for request in gone)
+    for number in range(100):  # and the lines of those who are gone are not kept for ever
+        request = request_of(f"another {number}")
+        queue.add(request)
+        queue.take(request)
+    assert len(queue._lines) <= BEYOND * 8
+
+
+def test_how_long_one_waits_is_told_by_its_own_requests(monkeypatch):
+    clock = Ticking()
+    monkeypatch.setattr("unspool.apps.server.request_queue.monotonic", clock)
+    queue, sent = Queue(100), [request_of("mallory") for _ in range(20)]
+    for request in sent:
+        queue.add(request)
+    clock.now = 100.0
+    queue.take(sent[0])
+    assert queue.wait("mallory") > 100
+    assert queue.wait("anna") == 0

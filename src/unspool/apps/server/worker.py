@@ -19,8 +19,9 @@ from ...runtime.engine.contracts import DefersCapture, device_of
 from ...runtime.engine.engine import Engine
 from .compile_queue import CompileQueue
 from .limits import Limits
+from .request_queue import Queue
 from .server_log import places
-from .server_request import Failed, Queue, ServerRequest
+from .server_request import Failed, ServerRequest
 
 BEGUN, BEGINNING = 4, 0.001  # requests that are begun before the next step, and seconds after which no other one is
 PATIENCE = 60.0  # seconds beyond its grace in which a thread may finish the forward it is in
