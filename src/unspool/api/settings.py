@@ -181,8 +181,8 @@ class Settings:
         is that of transformers. What it lacks: Frequency and Presence follow Repetition; TopNSigma is the first
         truncation, as it measures the noise of the whole vocabulary.
         """
-        for token in self.logit_bias:
-            _expect_token("logit_bias", token, vocabulary)
+        if self.logit_bias:
+            _expect_token("logit_bias", max(self.logit_bias), vocabulary)
         shaped = self._constraint(vocabulary) | self._penalties()
         if self.no_repeat_ngram_size:
             shaped |= NoRepeatNgram(self.no_repeat_ngram_size)

@@ -468,11 +468,11 @@ def test_a_crowd_that_comes_and_goes(server):
 
 
 def test_those_who_were_sent_away_find_room_when_they_come_back(monkeypatch):
-    from unspool.apps.server.server_request import Busy, Queue
+    from unspool.apps.server.request_queue import Busy, ClientLine
 
     now = [0.0]
-    monkeypatch.setattr("unspool.apps.server.server_request.monotonic", lambda: now[0])
-    queue, came, other = Queue(4), [object() for _ in range(4)], object()
+    monkeypatch.setattr("unspool.apps.server.request_queue.monotonic", lambda: now[0])
+    queue, came, other = ClientLine(4), [object() for _ in range(4)], object()
     for one in came:
         queue.add(one)
     with pytest.raises(Busy, match="4 requests wait") as sent:
@@ -496,7 +496,7 @@ def answers(queue, now, clients, seconds):
 
     Whoever has an answer asks again at once; whoever is sent away comes back when told.
     """
-    from unspool.apps.server.server_request import Busy
+    from unspool.apps.server.request_queue import Busy
 
     dice, got, live = random.Random(1), [0] * clients, 0
     coming = [(dice.random(), i, "ask") for i in range(clients)]
@@ -520,16 +520,18 @@ def answers(queue, now, clients, seconds):
 
 
 def test_nobody_is_starved_by_those_who_were_just_served(monkeypatch):
-    from unspool.apps.server.server_request import Queue
+    from unspool.apps.server.request_queue import ClientLine
 
     now = [0.0]
-    monkeypatch.setattr("unspool.apps.server.server_request.monotonic", lambda: now[0])
-    got = answers(Queue(32), now, clients=100, seconds=300)
+    monkeypatch.setattr("unspool.apps.server.request_queue.monotonic", lambda: now[0])
+    got = answers(ClientLine(32), now, clients=100, seconds=300)
     assert min(got) > 0
     assert max(got) < 4 * sum(got) / len(got)
-    unfair = Queue(32)
-    unfair._half = 32  # never shut: a free place goes to whoever asks first
-    assert answers(unfair, now, clients=100, seconds=300).count(0) > 30
+
+    class Unfair(ClientLine):
+        _half = 32  # never shut: a free place goes to whoever asks first
+
+    assert answers(Unfair(32), now, clients=100, seconds=300).count(0) > 30
 
 
 def test_a_load_of_clients_all_get_their_answers(server):

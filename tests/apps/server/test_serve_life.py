@@ -363,7 +363,7 @@ def test_an_answer_with_logprobs_is_put_together_beside_the_loop(lm, monkeypatch
 
 def test_who_could_not_be_answered_in_time_is_sent_away_at_once(lm, monkeypatch):  # noqa: F811
     with running(lm) as (worker, _, http, _):
-        monkeypatch.setattr(type(worker.waiting), "wait", property(lambda self: LIMITS.seconds + 1))
+        monkeypatch.setattr(type(worker.waiting), "wait", lambda queue, client: LIMITS.seconds + 1)
         answer = http.post("/v1/completions", json={"prompt": "a", "max_tokens": 2})
     assert answer.status_code == 429
     assert int(answer.headers["retry-after"]) >= 1

@@ -18,7 +18,8 @@ from toy import Toy
 
 from unspool.api.settings import Settings
 from unspool.apps.server.limits import Limits
-from unspool.apps.server.server_request import Began, Ended, Failed, Queue, ServerRequest
+from unspool.apps.server.request_queue import ClientLine
+from unspool.apps.server.server_request import Began, Ended, Failed, ServerRequest
 from unspool.apps.server.worker import Worker
 from unspool.core.asks import Done, Keep, Score
 from unspool.core.chance import Philox
@@ -431,8 +432,8 @@ def test_who_hangs_up_while_waiting_leaves_nothing_behind(worker):
 
 def test_those_who_are_passed_do_not_make_others_seem_to_wait(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("unspool.apps.server.server_request.monotonic", lambda: now[0])
-    queue, errands = Queue(100), [object() for _ in range(9)]
+    monkeypatch.setattr("unspool.apps.server.request_queue.monotonic", lambda: now[0])
+    queue, errands = ClientLine(100), [object() for _ in range(9)]
     for errand in errands:
         queue.add(errand)
     now[0] = 8.0
@@ -446,6 +447,49 @@ def test_those_who_are_passed_do_not_make_others_seem_to_wait(monkeypatch):
     queue.add(object())
     assert queue.wait < 1.0
     assert len(queue) == 7
+
+
+def of(client, count, rounds=3, came=0):
+    """So many requests of a client, each of one text."""
+    return [Text(1, rounds, came, Account(client)) for _ in range(count)]
+
+
+def test_one_who_has_sent_many_requests_is_let_in_after_those_who_have_sent_few():
+    """A client's sixty requests stand before its own next one, and not before another's first."""
+    many, few, late = of("mallory", 60), of("anna", 2, came=1), of("berta", 1, came=4)
+    Simulation(Shares(1000), Shares(4)).run([*many, *few, *late])
+    assert [text.entered for text in few] == [3, 3]  # as soon as anybody goes
+    assert [text.entered for text in late] == [6]
+    assert [text.entered for text in many] == sorted(text.entered for text in many)
+
+
+def test_places_that_come_free_go_to_the_client_with_the_fewest_texts_inside():
+    live = dict.fromkeys(of("mallory", 3) + of("anna", 1))
+    waiting = deque([*of("mallory", 2), *of("anna", 2), *of("berta", 2)])
+    order = list(waiting)
+    came, _ = admitted(waiting, live, Shares(1000), Shares(8))
+    assert [text.account.client for text in came] == ["berta", "anna", "berta", "anna"]
+    assert list(waiting) == order[:2]
+    assert [text for text in came if text.account.client == "anna"] == order[2:4]
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(1, 9)), min_size=1, max_size=40), st.integers(1, 5))
+def test_nobody_waits_while_another_client_holds_two_more_and_is_let_in(texts, places):
+    """Whoever is let in has no more texts inside than any client that is left waiting."""
+    made = [Text(1, rounds, 0, Account(client)) for client, rounds in texts]
+    world = Simulation(Shares(1000), Shares(places))
+    world.waiting.extend(made)
+    for text in made:
+        text.account.room, text.account.texts = 1, 1
+    while world.waiting or world.live:
+        before = Counter(text.account.client for text in world.live)
+        inside = set(world.live)
+        world.step()
+        came = [text for text in made if text.entered == world.round - 1 and text not in inside]
+        after = before + Counter(text.account.client for text in came)
+        for client in {text.account.client for text in came}:
+            assert all(after[client] <= after[other.account.client] + 1 for other in world.waiting)
 
 
 @given(st.integers(1, 64), st.floats(0.01, 1.0))

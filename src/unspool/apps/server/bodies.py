@@ -9,7 +9,7 @@ import json
 from collections.abc import Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from ...rules.constrain import Form, choices, grammar, json_schema, regex
 from .fields import COUNTED, FEW_MISTAKES, Body, refuse_many, refuse_surrogates, wrong
@@ -23,6 +23,7 @@ LONGEST = 1 << 16  # characters: the index of a longer one would keep others wai
 ENDLESS = 2**31  # more than any number of tokens or texts
 MOST_TOP = 20  # alternatives of a token
 MOST_STOPS, LONGEST_STOP = 16, 1024  # strings and characters of each; they cost a little at every token
+MOST_BIASES = 1024  # entries of a logit_bias: each is read and checked before the text begins
 StopText = Annotated[str, Field(min_length=1, max_length=LONGEST_STOP)]
 UNSUPPORTED = {
     "functions": "functions are not supported; give them as tools",
@@ -238,7 +239,22 @@ Amount = Annotated[int, Field(ge=1, le=ENDLESS), COUNTED]
 Alternatives = Annotated[int, Field(ge=0, le=MOST_TOP), COUNTED]
 Bias = Annotated[float, Field(ge=-100, le=100)]
 TokenName = Annotated[str, Field(pattern="^[0-9]{1,11}$")]
-Biases = Annotated[dict[TokenName, Bias | None], FEW_MISTAKES, Field(json_schema_extra={"additionalProperties": False})]
+
+
+def _few_biases(given: Any) -> Any:
+    """A logit_bias that is not too large, before anybody looks at its entries."""
+    if isinstance(given, dict) and len(given) > MOST_BIASES:
+        told = f"logit_bias has {len(given)} entries; expected at most {MOST_BIASES}: those that matter most."
+        raise Refusal(400, told, param="logit_bias", code="object_above_max_properties")
+    return given
+
+
+Biases = Annotated[
+    dict[TokenName, Bias | None],
+    FEW_MISTAKES,
+    BeforeValidator(_few_biases),
+    Field(json_schema_extra={"additionalProperties": False, "maxProperties": MOST_BIASES}),
+]
 Token = Annotated[int, Field(ge=0), COUNTED]
 Tokens = Annotated[list[Token], Field(min_length=1, fail_fast=True)]
 
@@ -280,7 +296,9 @@ class TextRequest(Body):
         f"{LONGEST_STOP} characters",
     )
     logit_bias: Biases | None = Field(
-        None, description="an object with a token's number as every key, and numbers from -100 to 100"
+        None,
+        description=f"an object with a token's number as every key, at most {MOST_BIASES} of them, and numbers from "
+        "-100 to 100",
     )
     response_format: ResponseFormat | None = None
     prediction: Prediction | None = Field(None, description='{"type": "content", "content": …}')

@@ -13,7 +13,8 @@ from ...core.claim import Method
 from ...core.errors import BadRequest, UnspoolError
 from .asking import Asking
 from .refusal import Refusal
-from .server_request import Began, Busy, Failed, ServerRequest, WorkerEvent, Wrote
+from .request_queue import Busy
+from .server_request import Began, Failed, ServerRequest, WorkerEvent, Wrote
 from .worker import ShuttingDown, Worker
 
 
@@ -50,8 +51,8 @@ class ResponseStream:
         )
 
     async def __aenter__(self) -> ResponseStream:
-        if (wait := self._worker.waiting.wait) > self._seconds:
-            raise Busy(f"those who wait already will take about {wait:.0f} seconds, more than a request has", wait)
+        if (wait := self._worker.waiting.wait(self.request.client)) > self._seconds:
+            raise Busy(f"your requests that wait already will take about {wait:.0f} seconds, more than one has", wait)
         fitted = self._worker.fit(self.request) if self.request.bound else None
         if fitted is None:
             self._worker.submit(self.request)

@@ -8,7 +8,7 @@ from concurrent.futures import Future
 from contextlib import suppress
 from functools import partial
 from threading import Condition, Thread
-from time import monotonic
+from time import monotonic, perf_counter
 
 from ...api.lm import LM
 from ...core.asks import TARGET
@@ -19,10 +19,11 @@ from ...runtime.engine.contracts import DefersCapture, device_of
 from ...runtime.engine.engine import Engine
 from .compile_queue import CompileQueue
 from .limits import Limits
+from .request_queue import Queue
 from .server_log import log, places
-from .server_request import Failed, Queue, ServerRequest
+from .server_request import Failed, ServerRequest
 
-BEGUN = 4  # requests that are read before the next step, so that those who write wait for a few of them at most
+BEGUN, BEGINNING = 4, 0.001  # requests that are begun before the next step, and seconds after which no other one is
 PATIENCE = 60.0  # seconds beyond its grace in which a thread may finish the forward it is in
 GIVEN_UP = "the server is shutting down and gave up this request; send it again"
 
@@ -54,6 +55,7 @@ class Worker:
         self.died = False  # whether the thread has ended though nobody told it to
         self._new: list[ServerRequest] = []  # of those who wait, who is not in the engine yet
         self._begun: dict[ServerRequest, None] = {}  # and who is
+        self._last: dict[str, int] = {}  # of the clients who wait, when each last had a request begun, by its number
         self._dropped: list[ServerRequest] = []
         self._until: float | None = None  # when to give up what is left; None: not closing
         self._turn = Condition()
@@ -192,10 +194,8 @@ class Worker:
 
     def _serve(self) -> None:
         while True:
-            came = self._heard()
-            for request in came:
-                self._beat = monotonic()
-                self._begin(request)
+            self._hear()
+            self._begin_some()
             self._beat = monotonic()
             if self._until is not None and (monotonic() >= self._until or not (self.live or self.waiting)):
                 break
@@ -207,8 +207,8 @@ class Worker:
         for request in left:
             self._leave(request, ShuttingDown(GIVEN_UP))
 
-    def _heard(self) -> list[ServerRequest]:
-        """Wait for something to do; forget what was dropped, and return who comes next."""
+    def _hear(self) -> None:
+        """Wait for something to do, and forget what was dropped."""
         while not self._wanted and self._capturing is not None and self._capturing.capture_next():
             self._beat = monotonic()
         with self._turn:
@@ -220,18 +220,43 @@ class Worker:
         for request in dropped:
             if request in self.live or request in self._begun:
                 self._leave(request, None)
+
+    def _begin_some(self) -> None:
+        """Begin a few requests, by turns for their clients: those who write wait for no more than a moment of it."""
+        began = perf_counter()
+        for _ in range(BEGUN):
+            request = self._next()
+            if request is None:
+                break
+            self._beat = monotonic()
+            self._begin(request)
+            if perf_counter() - began > BEGINNING:
+                break
+
+    def _next(self) -> ServerRequest | None:
+        """Who is begun next: of the clients who may, the one whose turn is longest ago."""
         with self._turn:
             there = set(self.waiting) if self._new else set()
-            new = [request for request in self._new if request in there]
-            self._new = new[BEGUN:]
-            return new[:BEGUN]
+            self._new = [request for request in self._new if request in there]
+            may = [request for request in self._new if not self.live or self.engine.may_begin(request.client)]
+            if not may:
+                return None
+            request = min(may, key=lambda one: self._last.get(one.client, 0))
+            self._new.remove(request)
+            number = 1 + max(self._last.values(), default=0)
+            left = {one.client for one in self._new}
+            self._last = {client: last for client, last in self._last.items() if client in left}
+            self._last[request.client] = number
+            return request
 
     def _begin(self, request: ServerRequest) -> None:
         self._begun[request] = None
+        began = perf_counter()
         try:
             request.begin(self.lm, self.engine)
         except BaseException as error:
             self._leave(request, as_error(error))
+        self.engine.has_begun(request.client, perf_counter() - began)
 
     def _let_in(self) -> None:
         """Run the engine's admission, and tell clients whose requests were admitted so before any token comes."""

@@ -10,6 +10,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from ..errors import BadRequest
 from ..law import NEVER, Law, Point
 from ..option import expect, real, whole
 from .warp import Warp
@@ -121,8 +122,9 @@ class LogitBias(Warp):
 
     def __post_init__(self) -> None:
         for token, bias in self.bias.items():
-            expect(whole(token, 0), "a token of logit_bias", token, "a whole number from 0 on")
-            expect(real(bias) or bias == NEVER, f"the logit_bias of token {token}", bias, "a finite number, or -inf")
+            if not (whole(token, 0) and (real(bias) or bias == NEVER)):  # no word is put together for one that fits
+                expect(whole(token, 0), "a token of logit_bias", token, "a whole number from 0 on")
+                raise BadRequest(f"the logit_bias of token {token} is {bias!r}; expected a finite number, or -inf.")
         object.__setattr__(self, "bias", dict(sorted(self.bias.items())))  # a copy: the caller's may change
 
     @cached_property

@@ -123,6 +123,14 @@ class Engine:
         self._scheduler.queue(job, account)
         return job
 
+    def may_begin(self, client: str) -> bool:
+        """Whether a request of a client may be prepared now, between two steps, or others should go on first."""
+        return self._scheduler.may_begin(client)
+
+    def has_begun(self, client: str, seconds: float) -> None:
+        """To prepare a request of a client took so long, while everybody waited: it is charged as its prompt is."""
+        self._scheduler.has_begun(client, seconds)
+
     def cancel(self, job: Job) -> None:
         """End a request now and free all it holds. Tokens it has emitted stay with the job."""
         if job.state != ENDED:

@@ -1,9 +1,10 @@
 """A job: one request inside the engine, and the account that says what it may hold beside others.
 
 Requests stand in two lines, those of small and those of large ones, by what all their texts may need together, and each
-in the order of their coming. Large ones hold at most a `share` of the whole, all of them together; the rest is only for
-small ones. Small ones may have everything, but while a large one waits those that came after it keep to the rest, so
-that its share comes free. So nobody who wants little ever waits for somebody who wants much, and both lines move on.
+by turns for their clients (see `scheduler`). Large ones hold at most a `share` of the whole, all of them together; the
+rest is only for small ones. Those may have everything, but while a large one waits those that came after it keep to the
+rest, so that its share comes free. So nobody who wants little ever waits for somebody who wants much, and both lines
+move on.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections import Counter, deque
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from heapq import heapify, heappop, heapreplace
 from typing import Any, NamedTuple
 
 from ...core.asks import TARGET, Draw, Look
@@ -18,38 +19,65 @@ def admitted(waiting: deque[Job], live: Collection[Job], tokens: Shares, places:
     """Take those out of the queue who may join now, and tell whether somebody is held back who could.
 
     `tokens` of cache and `places` are what requests share, by their accounts: see `Shares`. A prompt that another
-    request of the same owner is just reading is waited for, and then shared.
+    request of the same owner is just reading is waited for, and then shared. Clients take turns: see `_by_turns`.
     """
     if not waiting:
         return [], False
     came: list[Job] = []
-    left: list[Job] = []
     read = {_prompt(job) for job in live if job.trace.forwards[TARGET]}
     reading = set(map(_prompt, live)) - read
     ledger = Ledger(tokens, places)
     for job in live:
         ledger.take(job.account, job.room)
     shut, held = {False: False, True: False}, False  # whether the line of the small, of the large, goes no further
-    while waiting and not all(shut.values()):
-        job = waiting.popleft()
+    for job in _by_turns(waiting, live):
         if job.after is not None and job.after.state != ENDED:
-            left.append(job)
             continue
         large = ledger.large(job.account)
         if shut[large] or not ledger.allows(job.account, job.room, shut[True]):
             shut[large] = True
-            left.append(job)
+            if all(shut.values()):
+                break
             continue
         ledger.take(job.account, job.room)
         if (prompt := _prompt(job)) in reading:
             held = True
-            left.append(job)
             continue
         if prompt not in read:
             reading.add(prompt)
         came.append(job)
-    waiting.extendleft(reversed(left))
+    if came:
+        gone = set(came)
+        left = [job for job in waiting if job not in gone]
+        waiting.clear()
+        waiting.extend(left)
     return came, held
+
+
+def _by_turns(waiting: Iterable[Job], live: Iterable[Job]) -> Iterator[Job]:
+    """Who is let in first: of the clients that wait, the one with the fewest texts inside, so that no queue is long.
+
+    Each client's own stand in the order of their coming, and so do clients who have equally many. A text that is tried
+    counts as one inside.
+    """
+    lines: dict[str, deque[tuple[int, Job]]] = {}
+    for number, job in enumerate(waiting):
+        lines.setdefault(job.account.client, deque()).append((number, job))
+    if len(lines) == 1:
+        (line,) = lines.values()
+        yield from (job for _, job in line)
+        return
+    inside = Counter(job.account.client for job in live)
+    turns = [(inside[client], line[0][0], client) for client, line in lines.items()]
+    heapify(turns)
+    while turns:
+        texts, _, client = turns[0]
+        line = lines[client]
+        yield line.popleft()[1]
+        if line:
+            heapreplace(turns, (texts + 1, line[0][0], client))
+        else:
+            heappop(turns)
 
 
 def _prompt(job: Job) -> tuple[str, int]:
@@ -244,6 +272,14 @@ class Scheduler:
         total = sum(chunks.values())
         for job, count in chunks.items():
             self._turns.read(job.account, seconds * count / total)
+
+    def may_begin(self, client: str) -> bool:
+        """Whether a client is not so far ahead, by its prompts and what it had prepared, that others go first."""
+        return not self._turns.ahead(client)
+
+    def has_begun(self, client: str, seconds: float) -> None:
+        """A request of a client was prepared between two steps, which took so long."""
+        self._turns.has_read(client, seconds)
 
     def end(self) -> None:
         """The step is over."""

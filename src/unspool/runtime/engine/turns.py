@@ -109,6 +109,13 @@ class AllAtOnce:
     def read(self, account: Account, seconds: float) -> None:
         """Nobody looks."""
 
+    def has_read(self, client: str, seconds: float) -> None:
+        """Nobody looks."""
+
+    def ahead(self, client: str) -> bool:
+        """Nobody is."""
+        return False
+
     def end(self) -> None:
         """Nothing is left to do."""
 
@@ -269,15 +276,28 @@ class Turns:
         """In how many of these seconds a prompt may be read in this step, beside others; the `first` need not wait."""
         if not self._by_client:
             return seconds
-        client, burst = account.client, READ_STEPS * max(SOON, self._usual)
-        left = self._grants.get(client, burst if first or self._read.get(client, 0.0) <= burst else 0.0)
+        client = account.client
+        left = self._grants.get(client, self._burst if first or not self.ahead(client) else 0.0)
         self._grants[client] = max(0.0, left - seconds)
         return min(left, seconds)
 
     def read(self, account: Account, seconds: float) -> None:
         """A prompt is read in this step, which takes so long."""
         self._reads = True
-        self._read[account.client] = self._read.get(account.client, 0.0) + (1 + READ_LEAD) * seconds
+        self.has_read(account.client, seconds)
+
+    def has_read(self, client: str, seconds: float) -> None:
+        """So long was spent on what a client sent, in a step or between two."""
+        self._read[client] = self._read.get(client, 0.0) + (1 + READ_LEAD) * seconds
+
+    def ahead(self, client: str) -> bool:
+        """Whether so much was read for a client that the others go on first."""
+        return self._by_client and self._read.get(client, 0.0) > self._burst
+
+    @property
+    def _burst(self) -> float:
+        """Seconds that the prompts of a client may take of one step, and be ahead."""
+        return READ_STEPS * max(SOON, self._usual)
 
     def end(self) -> None:
         """A step is over: all but those who take long have had the rest of it.
