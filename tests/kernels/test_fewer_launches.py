@@ -7,9 +7,9 @@ from interpreted import INTERPRETED
 from unspool.kernels import grouped as grouped_
 from unspool.kernels import linear as linear_
 from unspool.kernels import rope as rope_
-from unspool.kernels.answers import answers
-from unspool.kernels.heads import heads
+from unspool.kernels.expert_answers import answers
 from unspool.kernels.tile import Tile
+from unspool.kernels.turned_heads import heads
 
 DEVICE = "cpu" if INTERPRETED else "cuda"
 DTYPE = torch.float16 if INTERPRETED else torch.bfloat16
@@ -79,7 +79,7 @@ def test_heads_are_turned_where_they_are_made(shape, pairs, n):
     found = []
     for one in (False, True):
         pools = [torch.full((kv_heads, 12, width), 7.0, dtype=DTYPE, device=DEVICE) for _ in "kv"]
-        turn = rope_.Turn(angles.cos(), angles.sin(), places, slots, *pools)
+        turn = rope_.RopeTurn(angles.cos(), angles.sin(), places, slots, *pools)
         if one:
             made = heads(x, weight, bias, norm, 1e-5, turn, steady=True)
         else:

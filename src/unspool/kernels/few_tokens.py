@@ -14,7 +14,7 @@ from .draft_chain import chained, start, wait
 from .epilogue import finish, gated, widened
 from .gate import SILU
 from .norm import scaled, squares
-from .rope import Turn, put, sides, turned
+from .rope import RopeTurn, put, sides, turned
 from .tile import Tile
 
 LEAST = 16  # rows and columns of a product on tensor cores
@@ -122,7 +122,7 @@ def few_tokens(
     activation: str | None,
     out: Tensor,
     cut: Tile,
-    turn: Turn | None = None,
+    turn: RopeTurn | None = None,
 ) -> Tensor:
     """`linear` of few tokens x [n, in], into `out`; the bits are those of tiles that sum the same steps apart.
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from .draft_chain import chained, start, wait
 
 
-class Turn(NamedTuple):
+class RopeTurn(NamedTuple):
     """Where heads of tokens stand and go: tables of turns, places, slots, and the pools of keys and values."""
 
     cos: Tensor

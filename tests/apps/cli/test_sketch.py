@@ -3,7 +3,7 @@
 import io
 
 from unspool.api.writer import Event
-from unspool.apps.cli.sketch import Sketch
+from unspool.apps.cli.terminal import Sketch
 from unspool.core.canvas import HOLE, Canvas, Status
 
 

@@ -18,8 +18,7 @@ from unspool.apps.server import Limits
 from unspool.apps.server import compile_queue as fitting
 from unspool.apps.server.compile_queue import CompileQueue
 from unspool.apps.server.grammar_process import Asker, AskerLeft, Trials
-from unspool.apps.server.request_queue import Busy
-from unspool.apps.server.server_request import ServerRequest
+from unspool.apps.server.server_request import Busy, ServerRequest
 from unspool.core.errors import BadRequest
 from unspool.loops.plain import plain
 from unspool.rules.constrain import JsonSchema, Regex, json_schema

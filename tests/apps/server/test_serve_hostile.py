@@ -468,10 +468,10 @@ def test_a_crowd_that_comes_and_goes(server):
 
 
 def test_those_who_were_sent_away_find_room_when_they_come_back(monkeypatch):
-    from unspool.apps.server.request_queue import Busy, ClientLine
+    from unspool.apps.server.server_request import Busy, ClientLine
 
     now = [0.0]
-    monkeypatch.setattr("unspool.apps.server.request_queue.monotonic", lambda: now[0])
+    monkeypatch.setattr("unspool.apps.server.server_request.monotonic", lambda: now[0])
     queue, came, other = ClientLine(4), [object() for _ in range(4)], object()
     for one in came:
         queue.add(one)
@@ -496,7 +496,7 @@ def answers(queue, now, clients, seconds):
 
     Whoever has an answer asks again at once; whoever is sent away comes back when told.
     """
-    from unspool.apps.server.request_queue import Busy
+    from unspool.apps.server.server_request import Busy
 
     dice, got, live = random.Random(1), [0] * clients, 0
     coming = [(dice.random(), i, "ask") for i in range(clients)]
@@ -520,10 +520,10 @@ def answers(queue, now, clients, seconds):
 
 
 def test_nobody_is_starved_by_those_who_were_just_served(monkeypatch):
-    from unspool.apps.server.request_queue import ClientLine
+    from unspool.apps.server.server_request import ClientLine
 
     now = [0.0]
-    monkeypatch.setattr("unspool.apps.server.request_queue.monotonic", lambda: now[0])
+    monkeypatch.setattr("unspool.apps.server.server_request.monotonic", lambda: now[0])
     got = answers(ClientLine(32), now, clients=100, seconds=300)
     assert min(got) > 0
     assert max(got) < 4 * sum(got) / len(got)

@@ -13,8 +13,7 @@ from unspool.api.settings import Settings
 from unspool.apps.server.bodies import MOST_BIASES, CompletionRequest
 from unspool.apps.server.fields import read
 from unspool.apps.server.refusal import Refusal
-from unspool.apps.server.request_queue import BEYOND, Busy, Queue
-from unspool.apps.server.server_request import ServerRequest
+from unspool.apps.server.server_request import BEYOND, Busy, Queue, ServerRequest
 from unspool.apps.server.worker import BEGUN, Worker
 from unspool.rules.decode import plain
 
@@ -85,7 +84,7 @@ def test_who_took_long_to_begin_waits_until_others_have_gone_on(lm, monkeypatch)
         worker._let_in()
         assert len(worker.live) == 3
         worker.engine.step()  # from now on it is known that there are several clients
-        worker.engine.has_begun("mallory", 10.0)
+        worker.engine.scheduler.has_begun("mallory", 10.0)
         for client in ("mallory", "anna"):
             worker.submit(request_of(client))
         worker._begin_some()
@@ -106,7 +105,7 @@ def test_the_worker_charges_what_it_took_to_begin(lm, monkeypatch):  # noqa: F81
 
     monkeypatch.setattr(ServerRequest, "begin", slow)
     with not_started(lm, ["mallory"], monkeypatch) as worker:
-        monkeypatch.setattr(worker.engine, "has_begun", lambda *told: charged.append(told))
+        monkeypatch.setattr(worker.engine.scheduler, "has_begun", lambda *told: charged.append(told))
         worker._begin_some()
     assert charged == [("mallory", 0.25)]
 
@@ -156,7 +155,7 @@ def test_all_clients_together_have_no_more_than_twice_the_places():
 
 def test_how_long_one_waits_is_told_by_its_own_requests(monkeypatch):
     clock = Ticking()
-    monkeypatch.setattr("unspool.apps.server.request_queue.monotonic", clock)
+    monkeypatch.setattr("unspool.apps.server.server_request.monotonic", clock)
     queue, sent = Queue(100), [request_of("mallory") for _ in range(20)]
     for request in sent:
         queue.add(request)

@@ -21,8 +21,8 @@ from patience import until
 
 from unspool.core.law import Law, best_of
 from unspool.models.quant import QuantBlocks
-from unspool.runtime.cpu import best_tokens
 from unspool.runtime.cpu import compiled as build
+from unspool.runtime.cpu import kernel_outputs
 from unspool.runtime.cpu.compiled import Kernels, NoKernels
 from unspool.runtime.cpu.packed import PAGE, REGION, DecodedLinear, HugePages, PackedLinear, table_of
 
@@ -137,19 +137,19 @@ def test_the_best_tokens_and_their_probabilities_are_those_of_pytorch(size):
     if build.kernels() is None:
         pytest.skip(f"no kernels: {build.missing()}")
     logits = torch.randn(4, size, generator=torch.Generator().manual_seed(size))
-    for found, want in zip(best_tokens.best_of(logits, 8), best_of(logits, 8), strict=True):
+    for found, want in zip(kernel_outputs.best_of(logits, 8), best_of(logits, 8), strict=True):
         assert [token for token, _ in found] == [token for token, _ in want]
         assert [p for _, p in found] == pytest.approx([p for _, p in want], abs=1e-6)
-    for found, row in zip(best_tokens.likeliest(logits, 8), logits, strict=True):
+    for found, row in zip(kernel_outputs.likeliest(logits, 8), logits, strict=True):
         law = Law(row)
         assert [token for token, _ in found] == law.top(8)
         assert [p for _, p in found] == pytest.approx([law[token] for token, _ in found], rel=1e-5)
     for bad in (float("nan"), float("inf")):
         logits[2, size // 2] = bad
-        assert best_tokens.likeliest(logits, 8) is None
+        assert kernel_outputs.likeliest(logits, 8) is None
     forbidden = torch.full((1, size), -float("inf"))
     forbidden[0, 3] = 1.5
-    assert best_tokens.best_of(forbidden, 2)[0][0] == (3, 1.0)
+    assert kernel_outputs.best_of(forbidden, 2)[0][0] == (3, 1.0)
 
 
 SANITISED = """

@@ -18,8 +18,7 @@ from toy import Toy
 
 from unspool.api.settings import Settings
 from unspool.apps.server.limits import Limits
-from unspool.apps.server.request_queue import ClientLine
-from unspool.apps.server.server_request import Began, Ended, Failed, ServerRequest
+from unspool.apps.server.server_request import Began, ClientLine, Ended, Failed, ServerRequest
 from unspool.apps.server.worker import Worker
 from unspool.core.asks import Done, Keep, Score
 from unspool.core.chance import Philox
@@ -432,7 +431,7 @@ def test_who_hangs_up_while_waiting_leaves_nothing_behind(worker):
 
 def test_those_who_are_passed_do_not_make_others_seem_to_wait(monkeypatch):
     now = [0.0]
-    monkeypatch.setattr("unspool.apps.server.request_queue.monotonic", lambda: now[0])
+    monkeypatch.setattr("unspool.apps.server.server_request.monotonic", lambda: now[0])
     queue, errands = ClientLine(100), [object() for _ in range(9)]
     for errand in errands:
         queue.add(errand)

@@ -14,8 +14,7 @@ from ...core.errors import BadRequest, OutOfRoom, UnspoolError
 from ...core.files import TEXT
 from .group import Grouped, SamplingOptions, method_option, options
 from .loading import Loading
-from .sketch import Sketch
-from .terminal import note, utf8, write
+from .terminal import Sketch, note, utf8, write
 
 if TYPE_CHECKING:
     from ...api.lm import LM

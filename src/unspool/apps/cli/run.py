@@ -13,8 +13,7 @@ import click
 from ... import api, recipes
 from .group import FORCED, Constraining, Grouped, SamplingOptions, method_option, option, options
 from .loading import Loading
-from .sketch import Sketch
-from .terminal import CUT, INTERRUPTED, dump, note, read_prompt, write
+from .terminal import CUT, INTERRUPTED, Sketch, dump, note, read_prompt, write
 
 if TYPE_CHECKING:
     from ...api.lm import LM

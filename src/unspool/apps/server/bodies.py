@@ -296,9 +296,7 @@ class TextRequest(Body):
         f"{LONGEST_STOP} characters",
     )
     logit_bias: Biases | None = Field(
-        None,
-        description=f"an object with a token's number as every key, at most {MOST_BIASES} of them, and numbers from "
-        "-100 to 100",
+        None, description=f"an object: at most {MOST_BIASES} tokens' numbers as keys, and numbers from -100 to 100"
     )
     response_format: ResponseFormat | None = None
     prediction: Prediction | None = Field(None, description='{"type": "content", "content": …}')

@@ -12,8 +12,7 @@ from itertools import count
 from ...core.errors import Panic
 from ...rules.constrain.trial import under
 from .grammar_process import Asker, Trials
-from .request_queue import Busy
-from .server_request import ServerRequest
+from .server_request import Busy, ServerRequest
 
 FITTERS = 3  # threads that compile
 SHARE = 2  # of them for one client at a time, so that there is always one for the others

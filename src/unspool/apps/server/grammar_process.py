@@ -21,7 +21,7 @@ from ...core.errors import BadRequest
 from ...rules.constrain.matcher import LIMITS
 from . import compiler
 from .compiler import FINE, HEAD, NO_MEMORY, TAIL
-from .request_queue import Busy
+from .server_request import Busy
 
 MEMORY = 1 << 29  # bytes that compiling one grammar may take
 PASSED = 4096  # grammars remembered as harmless

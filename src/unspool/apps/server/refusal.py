@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ...core.errors import BadRequest, BadScores, ContextExceeded, RankLost, UnspoolError
-from .request_queue import Busy
+from .server_request import Busy
 from .worker import ShuttingDown
 
 RETRY = 1  # seconds after which one that shuts down may have been replaced

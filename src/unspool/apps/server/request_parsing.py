@@ -88,6 +88,7 @@ class SlicedConnection(H11Protocol):
     for which nobody needs a key, as it goes on behind a refusal until the body ends.
     """
 
+    conn: CountingParser
     turns: ParsingTurns
     _held: bytearray  # what has come and is not parsed
     _queued = False  # whether it waits for a turn

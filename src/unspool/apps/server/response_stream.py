@@ -13,8 +13,7 @@ from ...core.claim import Method
 from ...core.errors import BadRequest, UnspoolError
 from .asking import Asking
 from .refusal import Refusal
-from .request_queue import Busy
-from .server_request import Began, Failed, ServerRequest, WorkerEvent, Wrote
+from .server_request import Began, Busy, Failed, ServerRequest, WorkerEvent, Wrote
 from .worker import ShuttingDown, Worker
 
 

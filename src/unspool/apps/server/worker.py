@@ -19,9 +19,8 @@ from ...runtime.engine.contracts import DefersCapture, device_of
 from ...runtime.engine.engine import Engine
 from .compile_queue import CompileQueue
 from .limits import Limits
-from .request_queue import Queue
 from .server_log import log, places
-from .server_request import Failed, ServerRequest
+from .server_request import Failed, Queue, ServerRequest
 
 BEGUN, BEGINNING = 4, 0.001  # requests that are begun before the next step, and seconds after which no other one is
 PATIENCE = 60.0  # seconds beyond its grace in which a thread may finish the forward it is in
@@ -238,7 +237,7 @@ class Worker:
         with self._turn:
             there = set(self.waiting) if self._new else set()
             self._new = [request for request in self._new if request in there]
-            may = [request for request in self._new if not self.live or self.engine.may_begin(request.client)]
+            may = [request for request in self._new if not self.live or self.engine.scheduler.may_begin(request.client)]
             if not may:
                 return None
             request = min(may, key=lambda one: self._last.get(one.client, 0))
@@ -256,7 +255,7 @@ class Worker:
             request.begin(self.lm, self.engine)
         except BaseException as error:
             self._leave(request, as_error(error))
-        self.engine.has_begun(request.client, perf_counter() - began)
+        self.engine.scheduler.has_begun(request.client, perf_counter() - began)
 
     def _let_in(self) -> None:
         """Run the engine's admission, and tell clients whose requests were admitted so before any token comes."""

@@ -134,7 +134,7 @@ def prompt_top_tokens(request: ForwardRequest, first: int) -> list[tuple[int, in
 def tell(requests: Sequence[tuple[ForwardRequest, int]], logits: Tensor) -> None:
     """Store the top tokens at these places of prompts with their requests, from one row of logits each."""
     most = min(logits.shape[1], max(request.best for request, _ in requests))
-    found = cpu.best_tokens.likeliest(logits, most) if logits.is_cpu else None
+    found = cpu.kernel_outputs.likeliest(logits, most) if logits.is_cpu else None
     if found is None:
         values, tokens = logits.topk(most)
         p = (values.double() - logits.logsumexp(1, keepdim=True)).exp()
@@ -275,7 +275,7 @@ class BlockScores(Scores):
 def _likeliest(logits: Tensor, first: int, end: int, k: int) -> BestTokens:
     """The k best tokens of some rows of logits, each with its weight among them."""
     rows = logits[first:end]
-    return cpu.best_tokens.best_of(rows, k) if rows.is_cpu else best_of(rows, k)
+    return cpu.kernel_outputs.best_of(rows, k) if rows.is_cpu else best_of(rows, k)
 
 
 class Executor(Protocol):

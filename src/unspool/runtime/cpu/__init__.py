@@ -8,7 +8,6 @@ from ...core.lazy import lazily
 
 if TYPE_CHECKING:
     from . import (
-        best_tokens as best_tokens,
         compiled as compiled,
         kernel_outputs as kernel_outputs,
         packed as packed,

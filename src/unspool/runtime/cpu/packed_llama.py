@@ -289,4 +289,4 @@ def _likeliest(outputs: KernelOutputs, told: list[float], told_of: int, k: int) 
     rows = [told[at : at + 2 * k] for at in range(0, len(told), 2 * k)]
     if k == told_of and min(row[k] for row in rows) >= 0:
         return unpacked_rows(rows)
-    return cpu.best_tokens.best_of(outputs.logits, k)
+    return cpu.kernel_outputs.best_of(outputs.logits, k)

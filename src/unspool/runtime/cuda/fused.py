@@ -14,14 +14,14 @@ from ...core.canvas import HOLE
 from ...core.errors import BadRequest
 from ...kernels.attention import attention
 from ...kernels.gate import gate
-from ...kernels.heads import heads
 from ...kernels.kernel_rows import Rows
 from ...kernels.linear import linear
 from ...kernels.norm import add_rms, rms
-from ...kernels.rope import Turn, rope
+from ...kernels.rope import RopeTurn, rope
 from ...kernels.route import scores
 from ...kernels.tile import MOST_ROWS
 from ...kernels.tiling import Tiling
+from ...kernels.turned_heads import heads
 from ...models.layer_shape import AttentionSpec, RopeSpec
 from ...models.weights import Checkpoint
 from ..cache.checkpoint_pool import RecurrentGatherPool
@@ -222,7 +222,7 @@ class Fused(Llama):
         keys, values = self._slots.keys[held], self._slots.values[held]
         cos, sin = self._untold if spec.rope is None else self._turns[spec.rope]
         if not unusual(spec):
-            turn = Turn(cos, sin, rows.places, rows.slots, keys, values)
+            turn = RopeTurn(cos, sin, rows.places, rows.slots, keys, values)
             queries = self._queries(mixer, x, layer.before_attention, turn)
             return self._attended(queries, keys, values, rows, spec, mixer.sinks)
         qkv = self._product(mixer.qkv, x, norm=layer.before_attention)
@@ -233,7 +233,7 @@ class Fused(Llama):
         seen = self._attended(found.queries.contiguous(), keys, values, rows, spec, mixer.sinks)
         return seen if found.gate is None else seen * found.gate.sigmoid()
 
-    def _queries(self, mixer: Attention, x: Tensor, norm: Tensor | None, turn: Turn) -> Tensor:
+    def _queries(self, mixer: Attention, x: Tensor, norm: Tensor | None, turn: RopeTurn) -> Tensor:
         """Turned queries; keys and values are put in slots, which were there before `run` began."""
         matrix, eps, block = mixer.qkv, self.shape.norm_eps, self.heads_at_once
         if isinstance(matrix, DenseLinear):

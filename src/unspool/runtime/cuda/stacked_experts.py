@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
-from ...kernels.answers import answers
+from ...kernels.expert_answers import answers
 from ...kernels.grouped import combine, grouped
 from ...kernels.route import arrange, choose, normed_scores, scores
 from ...models.layer_shape import Activation

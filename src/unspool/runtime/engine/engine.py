@@ -73,7 +73,7 @@ class Engine:
         share: float = 1.0,
     ) -> None:
         self._runner, self._rows = ModelRunner(models, price), rows
-        self._scheduler = Scheduler(self._runner, places, share)
+        self.scheduler = Scheduler(self._runner, places, share)
         self._overlap: Overlap | None = None  # begun by the first who drafts while the target checks
 
     @property
@@ -84,17 +84,17 @@ class Engine:
     @property
     def waiting(self) -> deque[Job]:
         """Requests that have not been let in."""
-        return self._scheduler.waiting
+        return self.scheduler.waiting
 
     @property
     def live(self) -> dict[Job, None]:
         """Requests that have, in the order of their coming."""
-        return self._scheduler.live
+        return self.scheduler.live
 
     @property
     def most(self) -> float:
         """How many tokens of cache one account may hold, if there is a share for that."""
-        return self._scheduler.most
+        return self.scheduler.most
 
     def submit(
         self,
@@ -116,20 +116,12 @@ class Engine:
         `logprobs` they look at what is reported of them: the probability of each token, and of so many best.
         """
         prompt, stop = tuple(text), stop or Stop()
-        self._runner.refuse_impossible(prompt, room, self._scheduler.most)
+        self._runner.refuse_impossible(prompt, room, self.scheduler.most)
         decoding = method(prompt, chance, warp or Same(), stop)
         job = Job(decoding, prompt, max(room, len(prompt)), Trace(prompt=len(prompt)), began=perf_counter())
         job.laws, job.logprobs, job.patience, job.stop = laws, logprobs, patience, stop
-        self._scheduler.queue(job, account)
+        self.scheduler.queue(job, account)
         return job
-
-    def may_begin(self, client: str) -> bool:
-        """Whether a request of a client may be prepared now, between two steps, or others should go on first."""
-        return self._scheduler.may_begin(client)
-
-    def has_begun(self, client: str, seconds: float) -> None:
-        """To prepare a request of a client took so long, while everybody waited: it is charged as its prompt is."""
-        self._scheduler.has_begun(client, seconds)
 
     def cancel(self, job: Job) -> None:
         """End a request now and free all it holds. Tokens it has emitted stay with the job."""
@@ -139,19 +131,19 @@ class Engine:
     def step(self) -> bool:
         """Advance every request whose turn it is by one forward; False when nothing is left to do."""
         self.admit()
-        going = self._scheduler.begin()
-        if self._scheduler.pauses:
+        going = self.scheduler.begin()
+        if self.scheduler.pauses:
             sleep(PAUSE)
         self._emit(going)
         self._share([job for job in going if isinstance(job.ask, Share)])
-        step = self._scheduler.schedule(going)
+        step = self.scheduler.schedule(going)
         for job, error in step.refused:
             self._end(job, None, error)
         for (name, _), jobs in step.groups.items():
             self._run(name, jobs)
         for name, prompts in step.prompts.items():
             self._read(name, {job: count for job, count in prompts.items() if count})
-        self._scheduler.end()
+        self.scheduler.end()
         return bool(self.live or self.waiting)
 
     def run(self) -> None:
@@ -161,7 +153,7 @@ class Engine:
 
     def admit(self) -> None:
         """Let in what there is room for; every step begins with it."""
-        for job in self._scheduler.admit():
+        for job in self.scheduler.admit():
             self._join()
             try:
                 self._runner.open(job)
@@ -174,7 +166,7 @@ class Engine:
             self._overlap.drop(job)
         job.state, job.done, job.error = ENDED, done, error
         job.trace.seconds_total = perf_counter() - job.began
-        self._scheduler.remove(job)
+        self.scheduler.remove(job)
         job.decoding.close()
         if job.looking is not None:
             job.looking.close()
@@ -199,7 +191,7 @@ class Engine:
         for job in [job for job in self.live if job.late and job not in going]:
             self._out_of_time(job)
         for job in going:
-            if job.answered and self._scheduler.may_go_on(job):
+            if job.answered and self.scheduler.may_go_on(job):
                 self._advance(job)
 
     def _share(self, asking: list[Job]) -> None:
@@ -264,7 +256,7 @@ class Engine:
             self._end(job, None, as_error(error))
         spent = perf_counter() - began
         job.begin_round()
-        self._scheduler.charge(job, spent)
+        self.scheduler.charge(job, spent)
         if after_check:
             trace.seconds_rule += spent
         else:
@@ -287,7 +279,7 @@ class Engine:
                     self._read(name, {job: count})
             return
         spent = perf_counter() - began
-        self._scheduler.has_read(chunks, spent)
+        self.scheduler.has_read(chunks, spent)
         for job, count in chunks.items():
             job.trace.rows[name] += count
             job.trace.seconds_forward += spent
@@ -307,7 +299,7 @@ class Engine:
                 self._run(name, [job])
             return
         spent = perf_counter() - began
-        self._scheduler.ran(name, jobs, replies, spent)
+        self.scheduler.ran(name, jobs, replies, spent)
         for job, reply in zip(jobs, replies, strict=True):
             job.trace.forwards[name] += forwards_of(reply)
             job.trace.rows[name] += rows_of(reply)
@@ -342,7 +334,7 @@ class Engine:
                 return
             spent = perf_counter() - began
             job.trace.seconds_rule += spent
-            self._scheduler.charge(job, spent)
+            self.scheduler.charge(job, spent)
         job.answered = True
         job.reply = self._written(job, reply) if isinstance(job.ask, Write) else reply
 

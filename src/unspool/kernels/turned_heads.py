@@ -5,7 +5,7 @@ from torch import Tensor
 
 from .few_tokens import few_tokens
 from .linear import linear
-from .rope import Turn, rope
+from .rope import RopeTurn, rope
 from .tile import cut_for, steady_cut
 
 
@@ -15,7 +15,7 @@ def heads(
     bias: Tensor | None,
     norm: Tensor | None,
     eps: float,
-    turn: Turn,
+    turn: RopeTurn,
     head_norm: Tensor | None = None,
     block: int | None = None,
     steady: bool = False,
