@@ -59,6 +59,7 @@ class CountingParser(h11.Connection):
         return self.chunks > CHUNKS + self.size // LEAST
 
     def next_event(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """The next event, as h11 has it, counted."""
         event = super().next_event()
         if isinstance(event, h11.Request):
             self.chunks = self.size = 0
@@ -76,6 +77,7 @@ class HeldFlow(FlowControl):
         self._connection = connection
 
     def resume_reading(self) -> None:
+        """Go on with what is held back, and read more when that is parsed."""
         if self.read_paused:
             self.read_paused = False
             self._connection.go_on()
