@@ -11,13 +11,13 @@ from unspool.kernels import (
     advance,
     alone,
     amend,
-    answers,
     attention,
     attention_join,
     chunked,
     delta_net,
     draft_states,
     edit,
+    expert_answers,
     few_tokens,
     fewbits,
     gated_norm,
@@ -180,7 +180,7 @@ def families(step):
     said = dict.fromkeys(("bent", "weight", "bias", "beside", "residual", "out"), HALF)
     said |= {"chosen": WHOLE, "factors": REAL}
     shape = {"active": 8, "slots": 8, "block": 16, "step": 128, "wide": 16, "has_bias": True, "more": True}
-    made(answers._answer, said, step | shape | {"adds": True, "weighs": True, "ahead": 4}, 4, num_stages=4)
+    made(expert_answers._answer, said, step | shape | {"adds": True, "weighs": True, "ahead": 4}, 4, num_stages=4)
     sums = dict.fromkeys(("answers", "beside", "residual", "out"), HALF) | {"weights": REAL}
     made(grouped._combine, sums, step | {"active": 8, "block": 512, "adds": True, "more": True, "weighs": True}, 4)
     few_bits(step)
