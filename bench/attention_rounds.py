@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 import torch
-from kernels import MODELS, Model, error, made
+from kernels import MODELS, Model, error, made, random_tree
 from record import save
 from torch import Tensor
 
@@ -72,18 +72,10 @@ def case(number: int, tokens: int, past: int) -> Case:
     """Texts of `past` tokens in a bucket, each followed by a token or by a random tree of some."""
     generator = torch.Generator().manual_seed(tokens)
     room = max(1024, 1 << (past + tokens - 1).bit_length())
-    below = [-1] + [int(torch.randint(0, j, (1,), generator=generator)) for j in range(1, tokens)]
-    seen, depth = torch.zeros(tokens, 32 * ((tokens + 31) // 32), dtype=torch.int64), []
-    for j, above in enumerate(below):
-        if above >= 0:
-            seen[j] = seen[above]
-        seen[j, j] = 1
-        depth.append(0 if above < 0 else depth[above] + 1)
-    bits = (seen.view(tokens, -1, 32) << torch.arange(32)).sum(-1)
-    bits = torch.where(bits >= 2**31, bits - 2**32, bits)
+    bits, depth = random_tree(tokens, generator)
     slots = torch.randperm(number * (room + tokens), generator=generator).view(number, -1)
-    places = past + torch.tensor(depth)
-    key_places = torch.zeros(1, seen.shape[1], dtype=torch.int64)
+    places = past + depth
+    key_places = torch.zeros(1, 32 * bits.shape[1], dtype=torch.int64)
     key_places[0, :tokens] = places
     tree = {
         "sight": Visibility.BITS,

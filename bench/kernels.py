@@ -92,19 +92,24 @@ def weight_of(product: Product) -> Tensor:
     return made(product.width * (2 if product.activation else 1), product.depth, scale=product.depth**-0.5)
 
 
-def rows_of(number: int, tokens: int, context: int) -> tuple[Rows, int]:
-    """Rows of `context` older keys each and a random tree of `tokens`, and how many slots they need."""
-    generator = torch.Generator().manual_seed(tokens)
+def random_tree(tokens: int, generator: torch.Generator) -> tuple[Tensor, Tensor]:
+    """A random tree: what each token sees of it as bits [tokens, words], and how deep it stands."""
     below = [-1] + [int(torch.randint(0, j, (1,), generator=generator)) for j in range(1, tokens)]
     seen = torch.zeros(tokens, 32 * ((tokens + 31) // 32), dtype=torch.int64)
-    depth = []
+    depth: list[int] = []
     for j, above in enumerate(below):
         if above >= 0:
             seen[j] = seen[above]
         seen[j, j] = 1
         depth.append(0 if above < 0 else depth[above] + 1)
     bits = (seen.view(tokens, -1, 32) << torch.arange(32)).sum(-1)
-    bits = torch.where(bits >= 2**31, bits - 2**32, bits)
+    return torch.where(bits >= 2**31, bits - 2**32, bits), torch.tensor(depth)
+
+
+def rows_of(number: int, tokens: int, context: int) -> tuple[Rows, int]:
+    """Rows of `context` older keys each and a random tree of `tokens`, and how many slots they need."""
+    generator = torch.Generator().manual_seed(tokens)
+    bits, depth = random_tree(tokens, generator)
     room = context + tokens
     slots = torch.arange(number * room).view(number, room)
 
@@ -116,7 +121,7 @@ def rows_of(number: int, tokens: int, context: int) -> tuple[Rows, int]:
         past=on(torch.full((number,), context)),
         count=on(torch.full((number,), tokens)),
         slots=on(slots[:, context:].flatten()),
-        places=on((context + torch.tensor(depth)).repeat(number)),
+        places=on((context + depth).repeat(number)),
         sight=Visibility.CAUSAL if tokens == 1 else Visibility.BITS,
         clear=on(torch.full((number,), context)),
         sees=on(bits.repeat(number, 1)),
