@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 SELF = "self"  # the model itself, in another precision
 DTYPES = ("fp32", "bf16", "fp16")
-ROUNDED = ("none", "packed", "int8", "int4")
+ROUNDINGS = ("none", "packed", "int8", "int4")
 Open: TypeAlias = "Callable[[str | Path, str | None, str | None], LM]"
 
 
@@ -53,7 +53,7 @@ def expect_drafts(draft: object, small: object) -> None:
 def in_precision(name: str) -> tuple[str, str | None, str | None]:
     """The name of a model without its precision, and that: smollm2:int4, self:bf16; None for the model's own."""
     model, colon, said = name.rpartition(":")
-    if not colon or said not in (*DTYPES, *ROUNDED) or not model:
+    if not colon or said not in (*DTYPES, *ROUNDINGS) or not model:
         return name, None, None
     return (model, said, None) if said in DTYPES else (model, None, said)
 

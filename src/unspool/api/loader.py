@@ -67,9 +67,10 @@ def load(
     - `kv_cache_tokens` is how many tokens the cache holds for all texts; unless told, as many as `longest` texts of
       the model's context have, of which 8,192 tokens each count at most.
     - `quantization` is none, or int8 or int4: the layers' matrices are then rounded to a byte or half a byte a
-      weight; or packed: they stay in the blocks of their .gguf file, and numbers between them are rounded to int8 in
-      every product; on a GPU in the few bits of their file, where the kernels know them. auto is packed on a CPU that
-      has kernels for it, if `dtype` is auto or fast, else none.
+      weight, on a CPU in fp32 all matrices, to blocks that its kernels multiply as they are; or packed: they stay in
+      the blocks of their .gguf file, and numbers between them are rounded to int8 in every product; on a GPU in the
+      few bits of their file, where the kernels know them. auto is packed on a CPU that has kernels for it, if `dtype`
+      is auto or fast, else none.
     - `batch_invariant` makes a token's numbers depend on its text alone, bit for bit, so that no text depends on what
       was drafted or batched. Unless told, that holds for whole weights on a GPU of the Hopper kind, where it costs
       little. A number N computes N rows at a time elsewhere, 8 unless told.
@@ -193,19 +194,21 @@ def _native(
     """A checkpoint in the native runtime, packed where that is asked for or fastest."""
     quantization, note = runtimes.cpu.packed.chosen(asked.quantization, asked.dtype, device, asked.ranks, checkpoint)
     room = asked.room or asked.longest * usual_room(checkpoint.shape)
+    added = "" if asked.adapter is None else f", {Path(asked.adapter).resolve()}"
     if quantization == PACKED and device != "cpu":
         made, how = packed_on_graphs(checkpoint, dtype, device, room, rows), "free shapes, packed weights"
-    elif quantization == PACKED:
-        made = packed_model(checkpoint, room, rows)
+    elif quantization == PACKED or runtimes.cpu.packed.rounds_in_blocks(quantization, asked.dtype, device):
+        made = packed_model(checkpoint, room, rows, quantization)
         native = runtimes.cpu.compiled.kernels()  # other kernels, other times
-        how = f"packed weights, {native.name if native else 'no kernels'}"
+        how = f"{quantization} weights, {native.name if native else 'no kernels'}{added}"
+        if quantization != PACKED:
+            note = runtimes.cpu.rounded_blocks.described_rounding(checkpoint, quantization)
         beside = runtimes.cpu.packed_llama.unpacked(checkpoint.shape)
         note = f"{note}; PyTorch does the rest: {beside}" if beside else note
     else:
         made, shapes = whole_model(
             checkpoint, dtype, device, room, quantization, rows, may_fix=asked.batch_invariant is None
         )
-        added = "" if asked.adapter is None else f", {Path(asked.adapter).resolve()}"
         how = f"{shapes} shapes, {quantization} weights{added}"
         note = note if asked.adapter is None else f"{checkpoint}; not packed"
     key = key_of(file, dtype, device, f"{NATIVE}, {how}")

@@ -8,13 +8,14 @@ from math import prod
 
 import torch
 
+from .. import runtime as runtimes
 from ..core.errors import BadRequest
 from ..models.drafters.description import DrafterFile
 from ..models.shape import Shape
 from ..models.share import RankShare
 from ..models.weights import Checkpoint, GGUFCheckpoint
 from ..runtime.cache.checkpoint_pool import usual_states
-from ..runtime.cpu.packed import packs
+from ..runtime.cpu.packed import packs, rounds_in_blocks
 from ..runtime.cuda.footprint import Footprint, footprint
 from ..runtime.cuda.fusible import unfused
 from ..runtime.network.quantised import KINDS, PACKED, WHOLE, bytes_of, unknown
@@ -108,14 +109,18 @@ def plan(
         beside = footprint(shape, dtype, room, context, rows, tree)
     unheld = 0 if shape.tied else shape.dim * (shape.vocab - len(share.tokens(shape.vocab)))
     free = available_bytes(place)
+    idle = 0  # bytes of a table of embeddings that is no head
     if quantization == PACKED and isinstance(model, GGUFCheckpoint):
-        weights, table = sum(map(model.packed_bytes, shape.tensors())), model.packed_bytes("model.embed_tokens.weight")
+        weights = sum(map(model.packed_bytes, shape.tensors()))
+        idle = 0 if shape.tied else model.packed_bytes("model.embed_tokens.weight")
+    elif dtype == torch.float32 and rounds_in_blocks(quantization, "fp32", place.type):
+        weights, idle = runtimes.cpu.rounded_blocks.rounded_bytes(shape, quantization)
     else:
         weights = weight_bytes(shape, dtype, quantization) - unheld * dtype.itemsize
-        table = shape.vocab * shape.dim * dtype.itemsize
+        idle = 0 if shape.tied else shape.vocab * shape.dim * dtype.itemsize
     return MemoryPlan(
         weights=weights,
-        per_token=weights - (0 if shape.tied else table) if shape.mixture is None else 0,
+        per_token=weights - idle if shape.mixture is None else 0,
         kv=room * shape.kv_bytes(dtype),
         states=max(nodes, usual_states(shape.state_bytes(dtype), room)) * shape.state_bytes(dtype),
         logits=beside.logits,
@@ -132,7 +137,7 @@ def plan(
 def choices(
     model: Checkpoint, context: int | None = None, rows: int = 1, tree: int = 64, device: torch.device | str = "cpu"
 ) -> dict[str, MemoryPlan]:
-    """What each way to keep the weights needs: packed and llama.cpp's, for .gguf files on a CPU, int8, bf16 and fp32.
+    """What each way to keep the weights needs: packed and llama.cpp's for .gguf files on a CPU, int4, int8, bf16, fp32.
 
     llama.cpp reads the file's blocks too, and keeps keys and values in half precision.
     """
@@ -141,6 +146,7 @@ def choices(
         packed = plan(model, torch.float32, context, rows, tree, device, PACKED)
         found = {"packed": packed, "llama.cpp": replace(packed, kv=packed.kv // 2)}
     for name, dtype, quantization in (
+        ("int4", torch.float32, "int4"),
         ("int8", torch.float32, "int8"),
         ("bf16", torch.bfloat16, WHOLE),
         ("fp32", torch.float32, WHOLE),

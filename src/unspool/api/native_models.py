@@ -13,6 +13,7 @@ from .. import runtime as runtimes
 from ..core.errors import BadRequest
 from ..models.weights import Checkpoint
 from ..runtime.cache.cached_model import CachedModel
+from ..runtime.network.attention import Planner
 from ..runtime.network.linear import DenseLinear, MakeLinear, dense
 from ..runtime.network.llama import Llama
 from ..runtime.network.quantised import PACKED, WHOLE, TiledInt8Linear, rounded
@@ -65,18 +66,24 @@ def padded_model(
     return cached(Llama.load(checkpoint, dtype, device, room, wide, fixed.PerTokenPlanner, head))
 
 
-def packed_model(checkpoint: Checkpoint, room: int, rows: int | None) -> CachedModel | FullDiffusionModel:
-    """The model with its matrices in their blocks."""
-    load_packed = runtimes.cpu.packed_llama.load_packed
-    if rows is None:
-        made = load_packed(checkpoint, room)
-        if isinstance(made, runtimes.cpu.packed_llama.PackedLlama):
-            return CachedModel(made, PREFIX_CACHE, runtimes.cpu.packed_llama.PackedExecutor(made))
-        return cached(made)
-    fixed = runtimes.network.batch_invariant
-    model = cached(load_packed(checkpoint, room, fixed.padded(dense, rows or fixed.ROWS), fixed.PerTokenPlanner))
-    check_fixed(model)
-    return model
+def packed_model(checkpoint: Checkpoint, room: int, rows: int | None, kind: str) -> CachedModel | FullDiffusionModel:
+    """The model with its matrices in the blocks of its file (`kind` packed), or rounded to blocks of their kind."""
+    make: MakeLinear = dense
+    planner: type[Planner] = Planner
+    if rows is not None:
+        fixed = runtimes.network.batch_invariant
+        make, planner = fixed.padded(dense, rows or fixed.ROWS), fixed.PerTokenPlanner
+    if kind == PACKED:
+        made = runtimes.cpu.packed_llama.load_packed(checkpoint, room, make, planner)
+    else:
+        made = runtimes.cpu.rounded_blocks.load_rounded(checkpoint, room, kind, make, planner)
+    if rows is not None:
+        model = cached(made)
+        check_fixed(model)
+        return model
+    if isinstance(made, runtimes.cpu.packed_llama.PackedLlama):
+        return CachedModel(made, PREFIX_CACHE, runtimes.cpu.packed_llama.PackedExecutor(made))
+    return cached(made)
 
 
 def packed_on_graphs(

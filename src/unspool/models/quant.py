@@ -14,6 +14,9 @@ from torch import Tensor
 
 from ..core.errors import BadModel
 
+GROUP = 32  # numbers of a small block, which share a scale
+SHARED = torch.float16  # what that is kept in
+
 
 @dataclass(frozen=True)
 class Format:

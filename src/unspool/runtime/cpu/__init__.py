@@ -13,6 +13,7 @@ if TYPE_CHECKING:
         packed as packed,
         packed_heads as packed_heads,
         packed_llama as packed_llama,
+        rounded_blocks as rounded_blocks,
     )
 
 __getattr__, __dir__ = lazily(__name__)

@@ -23,7 +23,7 @@ from ...models.quant import FORMATS, QuantBlocks
 from ...models.weights import Checkpoint, GGUFCheckpoint
 from ..network.layer import Loader
 from ..network.linear import EmbeddingAndHead, Linear
-from ..network.quantised import AUTO, PACKED, WHOLE
+from ..network.quantised import AUTO, PACKED, ROUNDED, WHOLE
 from .compiled import Kernels, MatrixStruct, TableStruct, kernels, missing
 
 FAST = ("auto", "fast")  # precisions that leave the choice to us
@@ -178,6 +178,12 @@ def chosen(quantization: str, dtype: str, device: str, ranks: int, checkpoint: C
         found,
         f"weights widened to {dtype}, as asked; with dtype auto they stay packed as in the file, and are faster",
     )
+
+
+def rounds_in_blocks(quantization: str, dtype: str, device: str) -> bool:
+    """Whether weights that are rounded so are multiplied by the kernels, between numbers in float32."""
+    rounds = quantization in ROUNDED and device == "cpu" and dtype in WIDE
+    return rounds and kernels() is not None
 
 
 def described(checkpoint: Checkpoint) -> str:

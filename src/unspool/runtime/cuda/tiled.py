@@ -11,9 +11,10 @@ from torch import Tensor
 from ...core.errors import BadRequest
 from ...kernels.fewbits import product
 from ...models.codes import FloatCodes, GroupedCodes
+from ...models.quant import GROUP, SHARED
 from ...models.weights import Checkpoint
 from ..network.linear import Linear
-from ..network.quantised import GROUP, PARTS, SHARED, TILE, Int4Linear, TiledFloat8Linear, TiledInt8Linear
+from ..network.quantised import PARTS, TILE, Int4Linear, TiledFloat8Linear, TiledInt8Linear
 from .stacked_experts import StackingLoader
 
 TILED = (Int4Linear, TiledInt8Linear, TiledFloat8Linear)

@@ -11,16 +11,17 @@ import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
 from torch import Tensor
 
+from ... import models
 from ...core.errors import BadRequest
+from ...models.quant import GROUP, SHARED
 from .linear import Linear, MakeLinear
 
 WHOLE = "none"
-KINDS = (WHOLE, "int8", "int4")
+ROUNDED = ("int8", "int4")
+KINDS = (WHOLE, *ROUNDED)
 AUTO, PACKED = "auto", "packed"  # what is fastest; what the file has, see `runtime.cpu.packed`
-GROUP = 32  # weights that share a scale in 4 bits; so many do in files of 4-bit weights, which are then kept exactly
 TILE, PARTS = 16, 2  # rows of a tile, and groups of a row in each piece of it
 WORDS = TILE * PARTS * GROUP // 8  # of a piece of 4-bit weights
-SHARED = torch.float16  # what the scale and the least of a group are kept in
 
 
 @dataclass(frozen=True)
@@ -152,13 +153,7 @@ class Int4Linear:
     @classmethod
     def of(cls, weight: Tensor, bias: Tensor | None) -> Int4Linear:
         """Round a matrix [out, in]; `in` is a multiple of a group."""
-        rows, depth = weight.shape
-        groups = weight.float().view(rows, depth // GROUP, GROUP)
-        least = groups.amin(2).to(SHARED)
-        scale = ((groups.amax(2) - least.float()) / 15).to(SHARED)
-        step = torch.where(scale > 0, scale.float(), 1.0)[:, :, None]
-        q = ((groups - least.float()[:, :, None]) / step).round().clamp(0, 15).to(torch.uint8)
-        return cls.stored(q, scale, least, bias)
+        return cls.stored(*models.rounding.four_bits(weight), bias)
 
     @classmethod
     def stored(cls, q: Tensor, scale: Tensor, least: Tensor, bias: Tensor | None, zeros: bool = False) -> Int4Linear:
