@@ -20,7 +20,7 @@ CROWDED = "unspool.crowded"  # in the scope of a request, why its connection is 
 
 
 def address(scope: Scope) -> str | None:
-    """Where a request comes from: the address of its client, or what a proxy on this machine says it is."""
+    """Where a request comes from: the address of its client, as trusted proxies forward it if there are any."""
     client = scope.get("client")
     return client[0] if client else None
 

@@ -11,6 +11,7 @@ from typing import Any, Protocol, cast
 from starlette.types import Receive, Scope, Send
 
 from .authentication import CROWDED
+from .counts import subscriber
 from .limits import Limits
 from .refusal import Refusal
 from .request_parsing import ParsingTurns, SlicedConnection
@@ -110,7 +111,7 @@ def limited_connections(limits: Limits) -> type[asyncio.Protocol]:
             transport.set_write_buffer_limits(high=0)  # so that it is known of every byte whether it was taken
             with suppress(AttributeError, OSError):  # else megabytes may lie in the kernel and look as if they were
                 transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
-            refused = crowd.enter(self, str((self.client or ("",))[0]))
+            refused = crowd.enter(self, subscriber(str((self.client or ("",))[0])))
             if refused is not None:
                 self.app = told(self.app, refused)
             self._wait()

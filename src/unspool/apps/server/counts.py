@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from ipaddress import IPv6Address, IPv6Network
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -17,6 +19,7 @@ from .worker import Worker
 KIND = "text/plain; version=0.0.4; charset=utf-8"  # which every Prometheus reads
 OUTCOMES = ("completed", "refused", "busy", "timeout", "left", "failed")
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+SUBSCRIBER = 64  # bits of an IPv6 address that say whose it is
 RATE_LIMIT = "unspool.rate_limit"  # in the scope of a request, what its client has left
 CLIENT = "unspool.client"  # in the scope of a request, whose key it bears
 
@@ -26,7 +29,19 @@ def client(scope: Scope) -> str:
 
     It is the key that fitted, not the header that was sent, which can be spelt in many ways.
     """
-    return str(scope[CLIENT] if CLIENT in scope else (scope.get("client") or ("",))[0])
+    return str(scope[CLIENT] if CLIENT in scope else subscriber(str((scope.get("client") or ("",))[0])))
+
+
+@lru_cache(maxsize=4096)
+def subscriber(address: str) -> str:
+    """Who calls from an address, for limits: of IPv6 its first 64 bits, as the others are the caller's to choose."""
+    if ":" not in address:
+        return address
+    try:
+        found = IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    return str(found.ipv4_mapped or IPv6Network((found, SUBSCRIBER), strict=False))
 
 
 class ServerMetrics:
