@@ -216,6 +216,7 @@ def serve(
     loading.check((method, *methods))
     called = name or (Path(loading.model).name if Path(loading.model).exists() else loading.model)
     logging.basicConfig(level=logging.WARNING, handlers=[server.server_log.JournalHandler()])
+    logging.captureWarnings(True)
     known = () if listed is None else clients.clients(listed)
     if listed is not None and (warning := clients.exposed(listed)) is not None:
         log("keys", {"level": "warning", "message": warning})
