@@ -197,6 +197,6 @@ def _reading(app: FastAPI, worker: Worker, counts: ServerMetrics, config: Server
         return PlainTextResponse("ready\n") if why is None else PlainTextResponse(f"not ready: {why}\n", 503)
 
     @app.get("/metrics", response_class=PlainTextResponse, responses=refusals(config))
-    async def metrics() -> Response:
+    async def metrics(request: Request) -> Response:
         """Figures for Prometheus."""
-        return Response(counts.text(), media_type=KIND)
+        return Response(counts.text(request.scope), media_type=KIND)

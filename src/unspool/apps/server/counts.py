@@ -21,6 +21,7 @@ OUTCOMES = ("completed", "refused", "busy", "timeout", "left", "failed")
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
 SUBSCRIBER = 64  # bits of an IPv6 address that say whose it is
 RATE_LIMIT = "unspool.rate_limit"  # in the scope of a request, what its client has left
+HOLDER = "unspool.holder"  # in the scope of a request, the same whether or not it takes from that
 CLIENT = "unspool.client"  # in the scope of a request, whose key it bears
 
 
@@ -63,8 +64,7 @@ class ServerMetrics:
         self._first = _seconds("first_token", "From a request's coming to its first token.", registry)
         self._between = _seconds("token", "From one token of a text to the next.", registry)
         self._whole = _seconds("request", "From a request's coming to its complete answer.", registry)
-        if rate_limits:
-            registry.register(_RateLimits(rate_limits))
+        self._rate_limits = rate_limits
 
     def took(self, scope: Scope, tokens: int) -> None:
         """Count tokens of a request for its client."""
@@ -92,9 +92,16 @@ class ServerMetrics:
         if RATE_LIMIT in scope:
             about["key"] = scope[RATE_LIMIT].client.name
 
-    def text(self) -> bytes:
-        """All figures in Prometheus' text format; those of texts count a text when it ends."""
-        return generate_latest(self._registry)
+    def text(self, scope: Scope | None = None) -> bytes:
+        """All figures in Prometheus' text format; those of texts count a text when it ends.
+
+        Who asks with a named key sees the figures of this key, and no other's: not even which others there are.
+        """
+        own = (scope or {}).get(HOLDER)
+        keys = _Registry(auto_describe=False)
+        if seen := self._rate_limits if own is None else (own,):
+            keys.register(_RateLimits(seen))
+        return generate_latest(self._registry) + generate_latest(keys)
 
 
 class _Registry(CollectorRegistry):
