@@ -96,6 +96,13 @@ def test_what_was_typed_is_repeated_on_one_line(here, arguments):
     assert refused(*here("run", *arguments, "a")).isprintable()
 
 
+def test_a_file_name_cannot_begin_a_line_of_ours(here):
+    code, _, err = here("run", "--json-schema", EVIL, "a")
+    assert code == 2
+    assert [line.startswith("unspool: ") for line in err.split("\n")] == [True, False, False]
+    assert err.split("\n")[1].startswith("  unspool: all is well")
+
+
 @pytest.mark.parametrize("options", [(), ("--temperature", "1"), ("--method", "lookup")])
 def test_nan_logits(broken_model, here, options):
     run = here if options else alone
