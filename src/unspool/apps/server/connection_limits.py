@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections import Counter
 from contextlib import suppress
@@ -113,7 +114,7 @@ def limited_connections(limits: Limits) -> type[asyncio.Protocol]:
             with suppress(AttributeError, OSError):  # else megabytes may lie in the kernel and look as if they were
                 transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
             address = str((self.client or ("",))[0])
-            self.logger = ClientLogger(self.logger, address)
+            self.logger = cast(logging.Logger, ClientLogger(self.logger, address))  # all of one that uvicorn uses
             refused = crowd.enter(self, subscriber(address))
             if refused is not None:
                 self.app = told(self.app, refused)

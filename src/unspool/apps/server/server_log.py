@@ -77,4 +77,4 @@ class ClientLogger(logging.LoggerAdapter):  # type: ignore[type-arg]  # which ta
     @property
     def level(self) -> int:
         """That of the logger itself, which uvicorn asks for."""
-        return self.logger.level
+        return int(self.logger.level)
