@@ -14,7 +14,7 @@ from unspool import LM, Settings
 from unspool.core.canvas import Field
 from unspool.core.claim import HEURISTIC, Method, claims
 from unspool.core.cost import FREE
-from unspool.core.errors import BadRequest
+from unspool.core.errors import BadRequest, cut
 from unspool.core.option import FILE, Choice, File, FreeText, Numbers, Option, Product, Range, options, products
 from unspool.recipes.methods import method, requested, runnable
 from unspool.rules.decode import Speculate, plain
@@ -144,6 +144,64 @@ def test_a_refusal_names_the_option_what_was_given_and_the_range(spec, told):
             make(spec)
         assert told in str(refused.value)
         assert len(str(refused.value)) < 2000
+
+
+ONE = [
+    "1_0",
+    "\uff11",
+    "\u0663",
+    "+1",
+    " 1",
+    "1 ",
+    "\t1",
+    "1\n",
+    "1\u2028",
+    "\u00b2",
+    "0x1",
+    "1e0",
+    "1.0",
+    "--1",
+    "",
+    "-",
+]
+
+
+@pytest.mark.parametrize("written", ONE)
+def test_a_whole_number_is_one_as_people_write_it(written):
+    """Python's `int` takes the first nine of these."""
+    for spec in (f"lookup:ngram={written},depth=2", f"stand:widths=2+{written},depth=2"):
+        with pytest.raises(BadRequest) as refused:
+            requested(spec)
+        assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize(
+    "written", ["1_0", "\uff11", "+0.5", " 0.5", "0.5\n", "0.5\x1b[2J", "1e1_0", "nan", "infinity", "Inf", "1e", "."]
+)
+def test_a_number_is_one_as_people_write_it(written):
+    with pytest.raises(BadRequest, match="confident:threshold is") as refused:
+        requested(f"confident:threshold={written},size=2")
+    assert str(refused.value).isprintable()
+
+
+@pytest.mark.parametrize("written", ["0.5", ".5", "5.", "5e-1", "0", "1E0", "-1", "-0.5"])
+def test_numbers_as_people_write_them(written):
+    requested(f"confident:threshold={written}")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a\nunspool: done", r"a\nunspool: done"),
+        ("\x1b[2J\x7f\r", r"\x1b[2J\x7f\r"),
+        ("\u2028\u2029\x85\u202e", r"\u2028\u2029\x85\u202e"),
+        ("\udc80", r"\udc80"),
+        ("Grüße, 世界 🙂", "Grüße, 世界 🙂"),
+        ("\n" * 100, r"\n" * 60 + "…"),
+    ],
+)
+def test_what_a_message_repeats_stays_on_one_line_and_steers_no_screen(text, shown):
+    assert cut(text) == shown
 
 
 @pytest.mark.parametrize("spec", ["early:threshold=inf", "lookup:ngram=16", "checked:cost=-inf", "diverse:groups=64"])

@@ -2,11 +2,14 @@
 
 import pytest
 from planted import BUGS, UNSHAPED, WALK_ON_WITHHELD_Q
+from selection import crossed
 
 from unspool.core.claim import ARGMAX, BOUND, HEURISTIC, LAW, SEED
 from unspool.core.errors import BadRequest
+from unspool.core.option import options
 from unspool.proof import prove
-from unspool.recipes.methods import entries
+from unspool.proof.prove import truth_of
+from unspool.recipes.methods import described, entries, method
 from unspool.rules.decode import Speculate
 from unspool.rules.draft import RSDC, Chain
 from unspool.rules.verify import greedy, rejection, sample_match
@@ -28,6 +31,31 @@ def test_claim_holds(name):
     assert proof.cases > 0
     if proof.claim not in (HEURISTIC.name, BOUND.name):
         assert proof.tv <= 1e-12
+
+
+def promised():
+    """What people type for every rule that promises something, at its defaults."""
+    found = [entry for entry in entries().values() if entry.claim is not HEURISTIC and entry.build is not None]
+    sized = ["size" in options(entry.build) for entry in found]  # a canvas needs a size, else told by max_tokens
+    return [
+        f"{entry.name}:size=3" if size else entry.name
+        for entry, size in zip(found, sized, strict=True)
+        if entry.name != "retrieve"  # which asks for a file
+    ]
+
+
+@pytest.mark.parametrize("spec", crossed(promised(), quick=12))
+def test_a_method_keeps_its_claim_as_people_run_it(spec):
+    """Made by its name, not as the rule's own trials make it, which are small so that much can be followed."""
+    entry = described(spec)
+
+    def run(*asked):
+        return method(spec)(*asked)  # a new one each time, as for every request
+
+    about = {"bound": entry.bound, "shaped": entry.shaped, "truth": truth_of(entry)}
+    proof = prove(run, entry.claim, quick=True, name=spec, **about)
+    assert proof.ok, proof.counterexample
+    assert proof.cases > 1
 
 
 @pytest.mark.parametrize("bug", BUGS)

@@ -79,7 +79,8 @@ def serving(lm, limits=LIMITS, grace=10.0, **config):
     worker = Worker(lm, limits)
     app = application(worker, ServerConfig("little", grace=grace, **config))
     wait = max(1, round(grace))
-    server = uvicorn.Server(uvicorn.Config(app, port=0, log_config=None, timeout_graceful_shutdown=wait))
+    options = {"log_config": None, "proxy_headers": False, "timeout_graceful_shutdown": wait}
+    server = uvicorn.Server(uvicorn.Config(app, port=0, **options))
     thread = threading.Thread(target=server.run)
     thread.start()
     while not server.started:

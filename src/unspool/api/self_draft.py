@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from ..runtime.cuda.fused import Fused
 
 LAYERS = "layers:"
-_RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
+_RANGE = re.compile(r"([0-9]{1,18})(?:-([0-9]{1,18}))?")
 
 
 def is_shortcut(name: str) -> bool:
@@ -79,7 +79,7 @@ def _fused(network: Llama) -> Fused | None:
 def layers_of(spec: str, count: int) -> tuple[int, ...]:
     """The numbers of the layers that a shortcut names, of so many."""
     asked = spec.removeprefix(LAYERS)
-    if asked.isdecimal():
+    if asked.isascii() and asked.isdecimal():
         chosen = list(range(min(int(asked[:18]), count + 1)))  # Python reads no number of 5000 figures
     else:
         ranges = [_RANGE.fullmatch(part.strip()) for part in asked.split(",")]

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from ..core.errors import BadRequest
 from ..core.extra import brought_by
+from ..core.option import numeral
 
 ADDRESS = "RAY_ADDRESS"  # where a cluster is, as Ray itself has it
 QUIET = {"RAY_USAGE_STATS_ENABLED": "0"}  # else it reports to its makers what it is used for
@@ -37,7 +38,7 @@ class ReplicaRange:
     def of(given: str) -> ReplicaRange:
         """Read `2`, or `1..4`."""
         low, dots, high = given.partition("..")
-        if not (low.isdecimal() and (high.isdecimal() or not dots)) or not 1 <= int(low) <= int(high or low):
+        if not (numeral(low) and (numeral(high) or not dots)) or not 1 <= int(low) <= int(high or low):
             raise BadRequest(f"--replicas is {given!r}; expected a number from 1 on, or a least and a most, as in 1..4")
         return ReplicaRange(int(low), int(high or low))
 

@@ -89,5 +89,15 @@ class MissingDistribution(UnspoolError):
 
 
 def cut(text: str) -> str:
-    """A text as it is shown in a message, of which a stranger does not choose the length."""
-    return text if len(text) <= SHOWN else text[:SHOWN] + "…"
+    """A text as it is shown in a message: a stranger chooses neither its length nor a line of its own."""
+    return spelt_out(text) if len(text) <= SHOWN else spelt_out(text[:SHOWN]) + "…"
+
+
+def spelt_out(text: str, kept: str = "") -> str:
+    """A text on one line that steers no screen: what cannot be printed is spelt as in Python, but for those `kept`.
+
+    That is controls, other line ends, what changes the direction of writing, and halves of surrogate pairs.
+    """
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() or c in kept else repr(c)[1:-1] for c in text)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from .errors import BadRequest, cut
 
 T = TypeVar("T")
 DIGITS = 40  # characters of one number
+WHOLE = re.compile(r"-?[0-9]+")
+REAL = re.compile(r"-?(([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][-+]?[0-9]+)?|inf)")
 LONGEST = 4096  # characters of a file's name
 
 
@@ -162,22 +165,27 @@ class Option:
 
 
 def _whole(text: str) -> int:
-    return int(_short(text))
+    return int(_spelt(WHOLE, text))
+
+
+def _real(text: str) -> float:
+    return float(_spelt(REAL, text))
 
 
 def _several(text: str) -> tuple[int, ...]:
     return tuple(map(_whole, text.split("+"))) if text else ()
 
 
-def _short(text: str) -> str:
-    if len(text) > DIGITS:  # Python reads long numbers in quadratic time, and some not at all
+def _spelt(how: re.Pattern[str], text: str) -> str:
+    """A number as people write it: Python itself would take 1_0, digits of other scripts, a plus, and blanks around."""
+    if len(text) > DIGITS or not how.fullmatch(text):  # it reads long ones in quadratic time, and some not at all
         raise ValueError(text)
     return text
 
 
 _READERS: dict[Any, Callable[[str], Any]] = {
     int: _whole,
-    float: lambda text: float(_short(text)),
+    float: _real,
     str: str,
     tuple[int, ...]: _several,
 }
@@ -283,6 +291,11 @@ def expect(fits: bool, name: str, given: object, expected: str, param: str | Non
     """
     if not fits:
         raise BadRequest(f"{name} is {given!r}; expected {expected}.", param)
+
+
+def numeral(text: str) -> bool:
+    """True for a number in at most 9 digits of ASCII; what Python calls decimal has those of every script."""
+    return len(text) < 10 and text.isascii() and text.isdecimal()
 
 
 def real(given: object, low: float = -math.inf, high: float = math.inf) -> bool:

@@ -83,7 +83,7 @@ def _continue(url: str, part: Path, advance: Callable[[int], None]) -> None:
         if have and not continues:
             advance(-have)
         promised = answer.headers.get("Content-Length")
-        left = int(promised) if promised and promised.isdigit() else None
+        left = int(promised) if promised and promised.isascii() and promised.isdigit() else None
         with part.open("ab" if continues else "wb") as file:
             while block := answer.read(CHUNK):
                 file.write(block)

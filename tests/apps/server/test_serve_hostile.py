@@ -36,8 +36,12 @@ NOTHING = ("live_requests", "live_texts", "queue_length", "cache_tokens_reserved
 class Server:
     """The command itself, in a process of its own."""
 
-    def __init__(self, port):
-        self.port = port
+    def __init__(self, port, journal=None):
+        self.port, self.journal = port, journal
+
+    def lines(self):
+        """What it has logged."""
+        return [json.loads(line) for line in self.journal.read_text().splitlines()]
 
     @contextmanager
     def connected(self, small=False):
@@ -119,7 +123,7 @@ def server(tmp_path_factory):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     environment.pop("UNSPOOL_API_KEY", None)
     with journal.open("w") as told, subprocess.Popen(command, stderr=told, env=environment) as process:
-        made = Server(port)
+        made = Server(port, journal)
         try:
             until(lambda: process.poll() is not None or made.ready())
             assert process.poll() is None, journal.read_text()
@@ -131,7 +135,9 @@ def server(tmp_path_factory):
         finally:
             process.terminate()
             process.wait(PATIENCE)
-    assert "Traceback" not in journal.read_text()
+    lines = journal.read_text().splitlines()  # which ends a line wherever Unicode does
+    assert all(json.loads(line).keys() > {"time", "event"} for line in lines)  # whatever was sent, and whoever wrote it
+    assert not any(line["event"] == "forged" or "Traceback" in line for line in map(json.loads, lines))
 
 
 @pytest.fixture(autouse=True)
@@ -306,6 +312,46 @@ def test_heads_of_all_kinds(server, data, expected):
     assert status(answer) in expected, answer
     assert b"set-cookie" not in answer.lower().partition(b"\r\n\r\n")[0]
     assert b"Traceback" not in answer
+
+
+FORGED = '\n{"event": "forged"}\r{"event": "forged"}\u2028\u0085\x1b[2J\x7f'
+QUOTED = "".join(f"%{byte:02x}" for byte in FORGED.encode())
+
+
+def test_nothing_that_is_sent_is_a_line_of_the_log(server):
+    """The journal is read at the end: every line of it is the server's own."""
+    named = {"model": FORGED, "user": FORGED, "decoding": {"method": f"lookup:ngram={FORGED}"}, FORGED: FORGED}
+    said = [{**SHORT, name: value} for name, value in named.items()]
+    said += [{**SHORT, "response_format": {"type": kind, kind: FORGED}} for kind in ("regex", "grammar", FORGED)]
+    schema = {"type": "object", "properties": {FORGED: {"type": FORGED}}, "$ref": FORGED}
+    said += [{**SHORT, "response_format": {"type": "json_schema", "json_schema": {"schema": schema}}}]
+    said += [
+        {"messages": [{"role": FORGED, "content": FORGED}]},
+        {**SHORT, "stop": [FORGED], "logit_bias": {FORGED: 1}},
+    ]
+    for body in said:
+        for path in ("/v1/completions", "/v1/chat/completions", "/window/decode"):
+            assert server.status(post(body, path)) in (200, 400, 404)
+    for path in (f"/{QUOTED}", f"/v1/models/{QUOTED}", f"/v1/completions?{QUOTED}"):
+        assert server.status(post(SHORT, path)) in (200, 404, 405)
+    for head in ("Authorization: Bearer %s", "X-Request-Id: %s", "X-Forwarded-For: %s", "Host: %s", "X%s: a"):
+        for text in (FORGED.replace("\r", " "), FORGED.replace("\n", " "), FORGED.translate({10: " ", 13: " "})):
+            assert b" 500 " not in server.says(post(SHORT, "/v1/completions", head % text))
+
+
+def test_a_flood_of_heads_that_are_none_writes_few_lines(server):
+    def told():
+        return [line for line in server.lines() if "Invalid HTTP" in line.get("message", "")]
+
+    before = len(told())
+    for i in range(300):
+        assert server.status(b"GET /%d HTTP/9\r\n\r\n" % i) == 400
+    time.sleep(0.5)
+    assert server.status(b"\x16\x03\x01\r\n\r\n") == 400
+    after = told()[before:]
+    assert len(after) < 280
+    assert sum(line.get("left_out", 0) for line in after) + len(after) == 301
+    assert {line["client"] for line in after} == {"127.0.0.1"}
 
 
 def test_a_body_in_chunks(server):

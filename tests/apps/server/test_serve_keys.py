@@ -185,6 +185,24 @@ def test_each_key_has_its_own_limits_and_its_name_in_log_and_metrics(lm, told):
     assert "cret-" not in counted + str(told)
 
 
+def test_who_has_a_named_key_sees_no_other_in_the_figures(lm):
+    """The operator's own key, which has no name, sees all; there is nothing of keys where there are none."""
+    anna, batch = Client("anna", "a"), Client("the-batch", "b")
+    with serving(lm, keys=("plain",), clients=(anna, batch)) as served:
+
+        def names(key):
+            told = served.http.get("/metrics", headers={"authorization": f"Bearer {key}"}).text
+            assert "unspool_queue_length" in told
+            return {*re.findall('key="(.*?)"', told)}
+
+        assert [names(key) for key in ("a", "b", "plain")] == [{"anna"}, {"the-batch"}, {"anna", "the-batch"}]
+        assert served.http.get("/metrics").status_code == 401
+        for path in ("/metrics", "/window/methods", "/openapi.json", "/v1/models", "/v1/models/x", "/x"):
+            assert "the-batch" not in served.http.get(path, headers={"authorization": "Bearer a"}).text
+    with serving(lm) as served:
+        assert "_key_" not in served.http.get("/metrics").text
+
+
 def test_each_server_counts_for_itself_up_to_the_bounds(lm):
     """Of several servers in one process, each has its own figures; those of a metric are named as they always were."""
     busy, idle = ServerMetrics(Worker(lm, Limits())), ServerMetrics(Worker(lm, Limits()))

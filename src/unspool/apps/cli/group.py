@@ -13,7 +13,7 @@ from click.shell_completion import CompletionItem
 from ... import api, recipes
 from ...recipes.names import checked
 from ...rules import constrain
-from .terminal import STDIN, read_file, read_stdin
+from .terminal import STDIN, note, read_file, read_stdin
 
 if TYPE_CHECKING:
     from ...api.settings import Settings
@@ -88,8 +88,8 @@ def known_method(ctx: click.Context, parameter: click.Parameter, given: str | tu
 
 def _known(spec: str) -> str:
     name, notes = checked(spec)
-    for note in notes:
-        click.echo(f"note: {note}", err=True)
+    for each in notes:
+        note(f"note: {each}")
     return name
 
 

@@ -49,7 +49,7 @@ def prove(method: tuple[str, ...], quick: bool, claim: str | None, as_json: bool
     from .proving import jobs, replayed, told
 
     if replay not in (None, NOW):
-        click.echo(replayed(method, Path(replay)))
+        write(replayed(method, Path(replay)) + "\n")
         return 0
     proofs = []
     with tqdm(jobs(method, quick, claim), unit="method", leave=False, disable=not sys.stderr.isatty()) as bar:

@@ -23,6 +23,7 @@ from ...proof.prove import prove_entry, truth_of
 from ...proof.shaping import WARPS
 from ...recipes.methods import described, entries
 from ...recipes.names import checked, parts_of
+from .terminal import note
 
 _CALL = "a method is called as method(text, chance, warp, stop) and yields asks"
 
@@ -130,8 +131,8 @@ def jobs(methods: tuple[str, ...], quick: bool, claim: str | None) -> list[tuple
     found: list[tuple[str, Callable[[], Proof]]] = []
     for name in methods or tuple(entries()):
         rule = load_rule(name) if is_rule(name) else None
-        for note in () if rule is not None else checked(name)[1]:
-            click.echo(f"note: {note}", err=True)
+        for each in () if rule is not None else checked(name)[1]:
+            note(f"note: {each}")
         entry = described(name) if rule is None else next((e for e in entries().values() if e.rule is rule), None)
         if entry is not None and (rule is None or claim is None):
             found.append((entry.name, partial(prove_entry, entry, quick)))

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 USUAL = 8  # tokens of a hole whose mark has no number
 MOST = 9999  # tokens of a hole at most
-_MARK = re.compile(r"_{3,}(?:\((\d+)\))?")
+_MARK = re.compile(r"_{3,}(?:\(([0-9]+)\))?")
 
 
 class Marked(NamedTuple):

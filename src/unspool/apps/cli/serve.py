@@ -146,6 +146,13 @@ class Lending:
     help="Let in only who has a key of this TOML file, each by a name and with limits.",
 )
 @click.option("--cors", "origins", multiple=True, metavar="ORIGIN", help="Whose web pages may call; repeatable.")
+@click.option(
+    "--trusted-proxies",
+    "proxies",
+    multiple=True,
+    metavar="ADDRESSES",
+    help="Whose X-Forwarded-For is believed: addresses or networks, joined by commas; repeatable.",
+)
 @click.option("--name", help="What the model is called by clients; the name it is loaded by, unless told.")
 @method_option("plain", "For requests that name none in `decoding`.")
 @click.option("--allow", "methods", multiple=True, metavar="METHOD", help="Only these besides, as given; repeatable.")
@@ -175,6 +182,7 @@ def serve(
     keys: tuple[str, ...],
     listed: Path | None,
     origins: tuple[str, ...],
+    proxies: tuple[str, ...],
     name: str | None,
     method: str,
     methods: tuple[str, ...],
@@ -208,12 +216,14 @@ def serve(
     loading.check((method, *methods))
     called = name or (Path(loading.model).name if Path(loading.model).exists() else loading.model)
     logging.basicConfig(level=logging.WARNING, handlers=[server.server_log.JournalHandler()])
+    logging.captureWarnings(True)
     known = () if listed is None else clients.clients(listed)
     if listed is not None and (warning := clients.exposed(listed)) is not None:
         log("keys", {"level": "warning", "message": warning})
     hosts = (*LOOPBACK, "[::1]") if host in LOOPBACK and not (keys or known) else ()
+    trusted = server.forwarded.trusted_networks(proxies)
     sets = server.ItemSets({key: constrain.items(file) for key, file in map(_named_file, items)})
-    config = server.ServerConfig(called, method, methods, keys, hosts, origins, grace, window, known, sets)
+    config = server.ServerConfig(called, method, methods, keys, hosts, origins, grace, window, known, sets, trusted)
     if host not in LOOPBACK and not config.guarded:
         log("open", {"message": "everybody who reaches this address can use the model; --api-key lets in only some"})
     log("starting", {"host": host, "port": port, "model": called, "method": method})

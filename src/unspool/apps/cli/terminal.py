@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from ...core.errors import BadRequest, OutOfRoom, UnspoolError
+from ...core.errors import BadRequest, OutOfRoom, UnspoolError, spelt_out
 from ...core.files import TEXT, read_bytes, read_stream
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ RENAMED = {
     "--no-repeat-ngram": "--no-repeat-ngram-size",
 }
 STDIN = "-"
+KEPT = "\n\t"  # controls that lines of ours may have
 HOLE, NEWLINE = "·", "⏎"  # as a canvas shows them on one line
 NARROWEST = 40  # columns of a terminal that tables keep to
 
@@ -94,8 +95,8 @@ def write(text: str) -> None:
 
 
 def note(text: str) -> None:
-    """Put a line on stderr, where it does not mix with the text."""
-    print(visible(text, sys.stderr), file=sys.stderr, flush=True)
+    """Put a line on stderr, where it does not mix with the text; it may quote files and lines of strangers."""
+    print(spelt_out(text, KEPT), file=sys.stderr, flush=True)
 
 
 @contextmanager
@@ -103,7 +104,7 @@ def status(text: str) -> Iterator[None]:
     """Show a line while something takes long, and take it away again; only on a terminal."""
     shown = sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
     if shown:
-        print(visible(text, sys.stderr), end="", file=sys.stderr, flush=True)
+        print(spelt_out(text), end="", file=sys.stderr, flush=True)
     try:
         yield
     finally:
@@ -132,7 +133,7 @@ def report(error: Exception) -> int:
     if os.environ.get("UNSPOOL_DEBUG", "") not in ("", "0"):
         traceback.print_exception(error)
     message, code = _said(error)
-    print(visible(f"unspool: {message}", sys.stderr), file=sys.stderr, flush=True)
+    note(f"unspool: {message}".replace("\n", "\n  "))  # what it quotes cannot begin a line of ours
     return code
 
 

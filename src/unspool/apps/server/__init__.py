@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from ...core.lazy import lazily
 
 if TYPE_CHECKING:
-    from . import app as app, clients as clients, refusal as refusal, running as running, server_log as server_log
+    from . import app as app, clients as clients, forwarded as forwarded, refusal as refusal, running as running
+    from . import server_log as server_log
     from . import server_replicas as server_replicas
     from .app import application as application
     from .server_config import ServerConfig as ServerConfig

@@ -24,6 +24,7 @@ from .authentication import Authentication
 from .bodies import ChatRequest, CompletionRequest
 from .clients import RateLimit
 from .counts import KIND, ServerMetrics
+from .forwarded import ForwardedClient
 from .handler import HEADER, Completions, RequestIds
 from .limits import Limits
 from .refusal import Refusal
@@ -132,6 +133,8 @@ def application(worker: Worker, config: ServerConfig) -> FastAPI:
             allow_headers=["*"],
             expose_headers=[HEADER],
         )
+    if config.proxies:
+        app.add_middleware(ForwardedClient, trusted=config.proxies)
     app.add_middleware(RequestIds)  # outside all else: what is refused has a name too
     return app
 
@@ -194,6 +197,6 @@ def _reading(app: FastAPI, worker: Worker, counts: ServerMetrics, config: Server
         return PlainTextResponse("ready\n") if why is None else PlainTextResponse(f"not ready: {why}\n", 503)
 
     @app.get("/metrics", response_class=PlainTextResponse, responses=refusals(config))
-    async def metrics() -> Response:
+    async def metrics(request: Request) -> Response:
         """Figures for Prometheus."""
-        return Response(counts.text(), media_type=KIND)
+        return Response(counts.text(request.scope), media_type=KIND)

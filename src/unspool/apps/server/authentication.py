@@ -11,7 +11,7 @@ from starlette.responses import JSONResponse
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from .clients import RateLimit
-from .counts import CLIENT, RATE_LIMIT, ServerMetrics
+from .counts import CLIENT, HOLDER, RATE_LIMIT, ServerMetrics
 from .refusal import Refusal
 from .server_log import log
 
@@ -20,7 +20,7 @@ CROWDED = "unspool.crowded"  # in the scope of a request, why its connection is 
 
 
 def address(scope: Scope) -> str | None:
-    """Where a request comes from: the address of its client, or what a proxy on this machine says it is."""
+    """Where a request comes from: the address of its client, as trusted proxies forward it if there are any."""
     client = scope.get("client")
     return client[0] if client else None
 
@@ -45,11 +45,12 @@ class Authentication:
         if scope["type"] != "http" or scope["path"] in OPEN:
             await self.app(scope, receive, send)
             return
-        counted, rate_limit = self._counted(send), None
+        counted, rate_limit = self._counted(send), None  # what the request takes from, if it does
         try:
             if CROWDED in scope:
                 raise scope[CROWDED]
-            rate_limit, bearer = self._admitted(Request(scope))
+            holder, bearer = self._admitted(Request(scope))
+            rate_limit = holder if scope["method"] == "POST" else None  # only what writes text is limited
             if rate_limit is not None:
                 rate_limit.enter()
         except Refusal as refused:
@@ -58,7 +59,7 @@ class Authentication:
             await JSONResponse(refused.record(), refused.status, headers)(scope, receive, counted)
             return
         try:
-            told = {CLIENT: bearer, RATE_LIMIT: rate_limit}
+            told = {CLIENT: bearer, RATE_LIMIT: rate_limit, HOLDER: holder}
             await self.app({**scope, **{k: v for k, v in told.items() if v is not None}}, receive, counted)
         finally:
             if rate_limit is not None:
@@ -83,14 +84,13 @@ class Authentication:
             log("refused", {**about, "client": address(scope), **named, **more})
 
     def _admitted(self, request: Request) -> tuple[RateLimit | None, str | None]:
-        """The rate limit that a request would take from, if it does, and who it is; raises why it may not come in."""
+        """The rate limit of a request's key, if it has one, and who it is; raises why it may not come in."""
         called = re.sub(r":\d*$", "", request.headers.get("host", "")).lower()
         if self.hosts and called not in self.hosts:
             raise Refusal(403, f"this server is not called {called[:80]!r}", code="unknown_host")
         if not (self.keys or self.rate_limits) or request.scope["path"] in self.pages:
             return None, None
-        rate_limit, bearer = self._known(request)
-        return rate_limit if request.method == "POST" else None, bearer  # only what writes text is limited
+        return self._known(request)
 
     def _known(self, request: Request) -> tuple[RateLimit | None, str]:
         """The rate limit of a request's key, None for one without a name; and what its bearer is called here."""

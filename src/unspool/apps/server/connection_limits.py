@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import socket
 from collections import Counter
 from contextlib import suppress
@@ -11,9 +12,11 @@ from typing import Any, Protocol, cast
 from starlette.types import Receive, Scope, Send
 
 from .authentication import CROWDED
+from .counts import subscriber
 from .limits import Limits
 from .refusal import Refusal
 from .request_parsing import ParsingTurns, SlicedConnection
+from .server_log import ClientLogger
 
 SPARE = 64  # connections too many that are heard out; the next one takes the place of one that has not asked yet
 UNSENT = 1 << 16  # bytes of an answer that may lie in the kernel before it is sent
@@ -110,7 +113,9 @@ def limited_connections(limits: Limits) -> type[asyncio.Protocol]:
             transport.set_write_buffer_limits(high=0)  # so that it is known of every byte whether it was taken
             with suppress(AttributeError, OSError):  # else megabytes may lie in the kernel and look as if they were
                 transport.get_extra_info("socket").setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
-            refused = crowd.enter(self, str((self.client or ("",))[0]))
+            address = str((self.client or ("",))[0])
+            self.logger = cast(logging.Logger, ClientLogger(self.logger, address))  # all of one that uvicorn uses
+            refused = crowd.enter(self, subscriber(address))
             if refused is not None:
                 self.app = told(self.app, refused)
             self._wait()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
+from ipaddress import IPv6Address, IPv6Network
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, Metric, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
@@ -17,7 +19,9 @@ from .worker import Worker
 KIND = "text/plain; version=0.0.4; charset=utf-8"  # which every Prometheus reads
 OUTCOMES = ("completed", "refused", "busy", "timeout", "left", "failed")
 SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0)
+SUBSCRIBER = 64  # bits of an IPv6 address that say whose it is
 RATE_LIMIT = "unspool.rate_limit"  # in the scope of a request, what its client has left
+HOLDER = "unspool.holder"  # in the scope of a request, the same whether or not it takes from that
 CLIENT = "unspool.client"  # in the scope of a request, whose key it bears
 
 
@@ -26,7 +30,19 @@ def client(scope: Scope) -> str:
 
     It is the key that fitted, not the header that was sent, which can be spelt in many ways.
     """
-    return str(scope[CLIENT] if CLIENT in scope else (scope.get("client") or ("",))[0])
+    return str(scope[CLIENT] if CLIENT in scope else subscriber(str((scope.get("client") or ("",))[0])))
+
+
+@lru_cache(maxsize=4096)
+def subscriber(address: str) -> str:
+    """Who calls from an address, for limits: of IPv6 its first 64 bits, as the others are the caller's to choose."""
+    if ":" not in address:
+        return address
+    try:
+        found = IPv6Address(address.partition("%")[0])
+    except ValueError:
+        return address
+    return str(found.ipv4_mapped or IPv6Network((found, SUBSCRIBER), strict=False))
 
 
 class ServerMetrics:
@@ -48,8 +64,7 @@ class ServerMetrics:
         self._first = _seconds("first_token", "From a request's coming to its first token.", registry)
         self._between = _seconds("token", "From one token of a text to the next.", registry)
         self._whole = _seconds("request", "From a request's coming to its complete answer.", registry)
-        if rate_limits:
-            registry.register(_RateLimits(rate_limits))
+        self._rate_limits = rate_limits
 
     def took(self, scope: Scope, tokens: int) -> None:
         """Count tokens of a request for its client."""
@@ -77,9 +92,16 @@ class ServerMetrics:
         if RATE_LIMIT in scope:
             about["key"] = scope[RATE_LIMIT].client.name
 
-    def text(self) -> bytes:
-        """All figures in Prometheus' text format; those of texts count a text when it ends."""
-        return generate_latest(self._registry)
+    def text(self, scope: Scope | None = None) -> bytes:
+        """All figures in Prometheus' text format; those of texts count a text when it ends.
+
+        Who asks with a named key sees the figures of this key, and no other's: not even which others there are.
+        """
+        own = (scope or {}).get(HOLDER)
+        keys = _Registry(auto_describe=False)
+        if seen := self._rate_limits if own is None else (own,):
+            keys.register(_RateLimits(seen))
+        return generate_latest(self._registry) + generate_latest(keys)
 
 
 class _Registry(CollectorRegistry):

@@ -52,6 +52,7 @@ def configured(app: Any, limits: Limits, grace: float, host: str = "127.0.0.1", 
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # it would believe whoever calls from this machine; see ForwardedClient
         timeout_keep_alive=KEPT,
         timeout_graceful_shutdown=math.ceil(grace + CUT),
     )

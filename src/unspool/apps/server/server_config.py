@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ...core.claim import Method
 from ...core.errors import BadRequest
@@ -11,6 +12,9 @@ from .clients import Client
 from .item_sets import ItemSets
 from .refusal import Refusal
 from .server_log import log
+
+if TYPE_CHECKING:
+    from .forwarded import Network
 
 FIELD = "decoding.method"
 
@@ -29,6 +33,7 @@ class ServerConfig:
     window: bool = True  # whether there is a page to watch methods on
     clients: tuple[Client, ...] = ()  # who have keys with names and limits
     items: ItemSets = field(default_factory=ItemSets)  # sets of items that requests may name
+    proxies: tuple[Network, ...] = ()  # which are believed about where a request came from
 
     def __post_init__(self) -> None:
         for method in self.offered:

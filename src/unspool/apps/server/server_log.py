@@ -6,17 +6,21 @@ import json
 import logging
 import sys
 import traceback
+from collections import defaultdict
 from collections.abc import Callable, Mapping
 from datetime import datetime, timezone
 from time import monotonic
 
+LONGEST = 1000  # characters of a message
+CLIENT = "client"  # the field of a line that names an address
 DEPTH = 24  # places of a stack that a line names, the innermost
 
 
 def log(event: str, record: Mapping[str, object]) -> None:
     """Write one line: the time, what happened, and its particulars."""
     now = datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-    print(json.dumps({"time": now, "event": event, **record}), file=sys.stderr, flush=True)
+    told = json.dumps({"time": now, "event": event, **record})  # in ASCII, so that nothing in it ends the line
+    print(told.replace("\x7f", "\\u007f"), file=sys.stderr, flush=True)
 
 
 def places(stack: traceback.StackSummary) -> list[str]:
@@ -44,12 +48,33 @@ class Sparing:
 
 
 class JournalHandler(logging.Handler):
-    """The messages of the packages below, as lines of the same journal."""
+    """The messages of the packages below, as lines of the same journal; sparing, for each place that they come from."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sparing: defaultdict[tuple[str, int], Sparing] = defaultdict(Sparing)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one."""
-        about: dict[str, object] = {"level": record.levelname.lower(), "message": record.getMessage()}
+        """Write one, if there were not too many like it."""
+        more = self._sparing[record.pathname, record.lineno].next()
+        if more is None:
+            return
+        about: dict[str, object] = {"level": record.levelname.lower(), "message": record.getMessage()[:LONGEST]}
+        if (client := getattr(record, CLIENT, None)) is not None:
+            about[CLIENT] = client
         if record.exc_info and record.exc_info[1] is not None:
-            about["error"] = repr(record.exc_info[1])
+            about["error"] = type(record.exc_info[1]).__name__  # its message could hold a part of a prompt
             about["traceback"] = places(traceback.extract_tb(record.exc_info[2]))
-        log(record.name, about)
+        log(record.name, {**about, **more})
+
+
+class ClientLogger(logging.LoggerAdapter):  # type: ignore[type-arg]  # which takes none in Python 3.10
+    """A logger of one connection: the journal tells whose."""
+
+    def __init__(self, logger: logging.Logger, client: str) -> None:
+        super().__init__(logger, {CLIENT: client})
+
+    @property
+    def level(self) -> int:
+        """That of the logger itself, which uvicorn asks for."""
+        return int(self.logger.level)

@@ -16,7 +16,7 @@ from .trying import Trying, fresh
     LAW,
     trials=lambda rule: [fresh(rule)],
     about=About(conditioned=True),
-    note="of the model given that the whole text meets the constraint",
+    note="of the model given that the whole text meets the constraint, where `tries` texts come to one",
     paper="2510.01902",
     systems=("CARS (constrained adaptive rejection sampling)",),
 )
@@ -30,7 +30,8 @@ class Cars(Trying):
     other warps, truncations too; at temperature 0 it is plain decoding's one text. A text that a stop string cuts off
     meets no constraint.
 
-    Claim: LAW, of the model given that the constraint is met; without one it is plain decoding's.
+    Claim: LAW, of the model given that the constraint is met; without one it is plain decoding's. Where none of `tries`
+    texts meets it, that is an error and no text of another law.
     Cost: 1/θ(root) tries on the average, at first 1/p(constraint met); of each a forward and a mask per token, but what
     the last tries of a request have read is not read again.
     """

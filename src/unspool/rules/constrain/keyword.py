@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 from urllib.parse import unquote
 
+from ...core.option import numeral
+
 
 def _names(listed: str) -> frozenset[str]:
     return frozenset(listed.split())
@@ -91,7 +93,7 @@ def target(schema: Any, part: Mapping[str, Any]) -> tuple[str, Any] | None:
         name = step.replace("~1", "/").replace("~0", "~")
         if isinstance(found, dict) and name in found:
             found = found[name]
-        elif isinstance(found, list) and name.isdecimal() and int(name) < len(found):
+        elif isinstance(found, list) and numeral(name) and int(name) < len(found):
             found = found[int(name)]
         else:
             return None

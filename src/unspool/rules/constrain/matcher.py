@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import lru_cache
@@ -31,6 +32,7 @@ LEXERS = 16  # of one grammar at most: each learns for itself what its texts nee
 KEPT, SHORT = 16, 65_536  # grammars that are remembered, and the characters of one at most
 
 
+CROWDED = re.compile(r"row has ([0-9]+) items; max is ([0-9]+)")
 LIMITS = {
     "max_items_in_row": 2_000,
     "initial_lexer_fuel": 1_000_000,  # about 20 ms
@@ -159,6 +161,12 @@ class Compiled:
                 )
             if not matcher.consume_tokens(forced):  # it allows what it forces, so a limit was what ended it
                 why = (matcher.get_error().splitlines() or ["the engine gives no reason"])[0]
+                if crowded := CROWDED.search(why):
+                    raise BadRequest(
+                        f"{named} lets too much follow in one place, behind its first {written} tokens: {crowded[1]} "
+                        f"parts of its grammar, and {crowded[2]} are allowed. An optional property counts as four, so "
+                        "one object may have about 490 of them: make others required, or group them in objects"
+                    )
                 raise BadRequest(
                     f"{named} cannot be followed beyond its first {written} tokens: {why}. "
                     "Simplify it: name fewer optional properties in one object, or fewer alternatives in one place"

@@ -183,7 +183,12 @@ class _Reader:
         while (letter := self.take()) != "}":
             inner += letter
         low, comma, high = inner.partition(",")
-        if not (low + high).isdecimal() or (comma and not low) or max(len(low), len(high)) > 4:
+        if (
+            not (low + high).isascii()
+            or not (low + high).isdecimal()
+            or (comma and not low)
+            or max(len(low), len(high)) > 4
+        ):
             raise self.wrong("a count that is no {n}, {n,} or {n,m}")
         least, most = int(low), int(high) if high else None if comma else int(low)
         if max(least, most or 0) > TURNS or (most is not None and most < least):

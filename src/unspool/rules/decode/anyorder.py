@@ -106,6 +106,9 @@ class AnyOrder:
     Claim: LAW, for a model whose looks along an order are the conditionals of one joint law, as an any-subset model's
     are; a masked diffusion model's only roughly. It loses where holes depend on each other: then two looks give two
     tokens. Cost: two looks per round, one if the draft is copied or nothing but one hole is left.
+
+    A trace counts a drafted token as accepted in the round in which it stands. From left to right these are tokens of
+    the text; in a mixed order an end may come to stand left of some later, and what is behind it is counted too.
     """
 
     depth: int = 5
