@@ -19,6 +19,8 @@ class System(NamedTuple):
     options: str = ""
     lacks: str = ""  # what the paper has besides
     train: str = ""  # the kind of `unspool train drafter` that makes it, or the command that does
+    figure: str = ""  # where another result than that of bench/rules.py has its tokens per forward: FILE/KEY/…
+    ran: str = ""  # and what was run for it
 
 
 def _read(file: Path) -> tuple[System, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from types import SimpleNamespace
 
 import click
@@ -13,14 +14,18 @@ from serving import serving
 
 import unspool
 from unspool import LM, Settings
+from unspool.api.finished import cut_short
 from unspool.api.infill import infill
 from unspool.apps.cli.run import Marked, marked
 from unspool.core.canvas import HOLE, Canvas, Status
 from unspool.core.errors import BadRequest, ContextExceeded
 from unspool.recipes.methods import fitted, runnable
+from unspool.rules.constrain import cfg
 
 CUTTING = {"cycle", "foreseen", "sliding"}  # they see nothing behind their blocks
 FRAMED = [e.name for e in runnable() if e.family == "unmask" and e.name not in {"filtered", *CUTTING}] + ["anyorder"]
+
+PAIRS = cfg({"L": ["[ P ]"], "P": ["W = W", "W = W , P"]}, {"W": "[a-z0-9]+"}, ignore=" +")
 
 
 class Written(Noise):
@@ -95,11 +100,32 @@ def test_what_cannot_stand_there_is_refused(suffix):
 
 
 def test_a_constraint_is_refused_beside_it_and_all_of_it_has_to_fit(lm):
-    with pytest.raises(BadRequest, match="suffix cannot be used with a constraint"):
-        lm.generate("ab", Settings(suffix="x", constraint=unspool.regex("a+")), "confident")
+    for refused in ({"constraint": unspool.regex("a+x")}, {"constraint": PAIRS, "min_tokens": 2}, {"min_tokens": 1}):
+        with pytest.raises(BadRequest, match="suffix cannot be used with min_tokens or with this constraint"):
+            lm.generate("ab", Settings(suffix="x", **refused), "confident")
+    with pytest.raises(BadRequest, match="anyorder cannot keep to a constraint"):
+        lm.generate("ab", Settings(suffix="x]", constraint=PAIRS), "anyorder")
     lm.model.context = 16
     with pytest.raises(ContextExceeded, match="maximum context length is 16"):
         lm.generate("ab", Settings(max_tokens=8, suffix="x" * 10), "confident")
+
+
+@pytest.mark.parametrize("temperature", [0.0, 1.0])
+@pytest.mark.parametrize("name", ["confident", "factor:block=4", "one", "checked", "edit", "early", "timed + credited"])
+def test_a_grammar_binds_holes_together_with_what_is_given(lm, name, temperature):
+    """CFG-constrained diffusion in several regions: what is written and what is given is one text of the grammar."""
+    settings = Settings(max_tokens=3, suffix=("1,", 3, "=", 2, "]"), constraint=PAIRS, temperature=temperature, seed=4)
+    out = lm.generate("ab", settings, name)
+    assert len(out.tokens) == 3 + 2 + 3 + 1 + 2
+    assert re.fullmatch(r" *\[ *\w+ *= *\w+ *(, *\w+ *= *\w+ *)*\] *", out.text + "]"), out.text
+    assert not cut_short(out, settings, lm.vocabulary)
+
+
+def test_holes_that_no_text_of_the_grammar_fills_are_refused(lm):
+    for size, behind in ((1, "=,"), (1, "=1]"), (9, "]]")):
+        with pytest.raises(BadRequest, match=f"no way was found to fill {size} holes") as told:
+            lm.generate("ab", Settings(max_tokens=size, suffix=behind, constraint=PAIRS), "confident")
+        assert told.value.param == "suffix"
 
 
 def test_a_model_that_was_trained_to_fill_in_the_middle_is_told_by_its_signs(lm, monkeypatch):

@@ -8,6 +8,7 @@ import sys
 from importlib import import_module
 
 import pytest
+from repository import ROOT
 
 from unspool.apps.cli import root
 from unspool.apps.cli.group import known_method
@@ -82,7 +83,10 @@ dParallel, CreditDecoding, CFG-constrained diffusion, LAVE, AdaBlock, PG-TD, Div
 Predictive-Decoding, SMC reward-guided, CARS, EAGLE-2, Medusa, Spec-Bench, LUD, PPD, Chimera, Clover, Clover-2, FLASH,
 LLM-to-SLM, SpecDec, KOALA, Amphista, Jakiro, Hydra, Hydra++, direct alignment, TVD++, Falcon, CLLM,
 Blockwise parallel decoding, Set Block Decoding, RecycleGPT, SpecVLM, SPACE, EAGLE, EAGLE-3, EAGLE-3.1, MTP, P-EAGLE,
-DFlash, DSpark, JetSpec, DDTree, Hidden Transfer
+DFlash, DSpark, JetSpec, DDTree, Hidden Transfer, AdaEDL, SVIP, PEARL, TETRIS, SpecHub, Judge decoding, KLASS, dInfer,
+LRD, dLLM-Cache, dKV-Cache, Fast-dLLM, LLaDA, Dream, MDLM, ReMDM, MaskGIT, EB-Sampler, SlowFast, Power-SMC,
+Whisper-LLaDA, AWRS + SMC, predicted outputs, token healing, 2401.07851, 2411.13157, 2502.19732, 2404.16710, 2309.08168,
+2501.10868, 2508.10111, 2510.04767
 """
 
 
@@ -102,6 +106,17 @@ def test_every_system_is_found_by_its_paper_s_name(system):
         if inner and hasattr(command, "get_command"):
             assert command.get_command(None, inner) is not None
     assert commands or objects or "`--" in str(told.value)
+
+
+def test_a_system_of_the_page_is_found_by_what_stands_before_its_variant():
+    """As in `AASD, alignment sampling`, `AWRS with SMC`, `S2D2, routed`: by the first name, or one that it lists."""
+    page = (ROOT / "docs/systems.md").read_text("utf-8").split("## In the terms")[0]
+    rows = [line for line in page.splitlines() if line.startswith("| ") and "`unspool run" in line]
+    names = [row.split("|")[1].strip() for row in rows]
+    assert len(names) > 100
+    for name in names:
+        said = {name, *re.split(r", | \(|: | with ", name)}
+        assert any(map(known, said)) or {*map(plainly, said)} & {*map(plainly, ELSEWHERE)}, name
 
 
 def test_what_is_found_elsewhere_is_no_method():

@@ -68,3 +68,11 @@ def test_every_drafter_and_every_verifier_has_its_place_in_the_surveys_terms():
 
 def test_the_page_is_up_to_date():
     assert subprocess.run([sys.executable, ROOT / "scripts/systems", "--check"], check=False).returncode == 0
+
+
+@pytest.mark.parametrize("file", ["apps/integrations/harness", "apps/integrations/plugin", "api/profile"])
+def test_what_loads_a_draft_model_loads_one_for_that_too(file):
+    """Methods of three models are reached from lm-eval and llm as well."""
+    tree = ast.parse((ROOT / f"src/unspool/{file}.py").read_text("utf-8"))
+    given = [{key.arg for key in call.keywords} for call in ast.walk(tree) if isinstance(call, ast.Call)]
+    assert [names for names in given if {"draft", "small"} <= names]

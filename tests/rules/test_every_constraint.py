@@ -124,6 +124,36 @@ def test_it_does_so_whatever_the_model_says(name, seed, tmp_path):
         fills_in_form(name, way, seed, tmp_path)
 
 
+# ---- products by name: which holes + where + how is looked + what is taken back or checked
+
+
+CHOOSING = (
+    *("confident", "factor", "local", "hierarchy", "dynamic", "quota:steps=4", "timed:steps=8", "ancestral:steps=8"),
+    *("annealed:steps=6", "clocked:steps=8", "cooling", "entropy_bound", "peaked", "one", "stable", "redundant"),
+    *("leading", "explore"),
+)
+WHERE = ("", "adaptive:delimiter=0.05", "foreseen:floor=0.1,sure=0.2", "cycle:looks=2,least=0.1", "sliding:window=4")
+LOOKING = (
+    *("", "cached_dual", "cached_prefix", "delayed", "interval", "windowed:near=2,far=3,cycle=3", "credited"),
+    *("guided", "context", "softened", "credited + cached_dual"),
+)
+AGAIN = (
+    *("", "edit:edit=0.15,passes=2", "resample:looks=3", "checked:route=static", "checked:route=bandit"),
+    "early:early=0.5,middle=0.5,late=0.5",
+)
+PRODUCTS = 40
+
+
+@pytest.mark.parametrize("n", [*range(PRODUCTS), *(pytest.param(n, marks=pytest.mark.slow) for n in range(40, 1000))])
+def test_a_product_ends_and_meets_the_constraint(n, tmp_path):
+    """The n-th of a drawn sample: whatever is joined, in whatever order, under the n-th constraint."""
+    drawn = Random(n)
+    parts = [drawn.choice(parts) for parts in (CHOOSING[n % len(CHOOSING) :][:1], WHERE, LOOKING, AGAIN)]
+    drawn.shuffle(parts)
+    spec = " + ".join(filter(None, parts))
+    fills_in_form(spec, WAYS[n % len(WAYS)], n, tmp_path)
+
+
 # ---- drafters and verifiers
 
 

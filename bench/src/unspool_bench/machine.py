@@ -13,6 +13,8 @@ import torch
 
 from unspool.core.version import VERSION
 
+RUNS = ("src", "packages", "bench", ":!bench/results")  # what a figure can depend on
+
 
 def machine() -> dict[str, Any]:
     """All of it as plain data."""
@@ -46,12 +48,17 @@ def _version(package: str) -> str | None:
 
 
 def _commit() -> str | None:
-    """The commit of the source tree this runs from; of a tree without git what UNSPOOL_COMMIT says, or None."""
+    """The commit of the source tree this runs from; of a tree without git what UNSPOOL_COMMIT says, or None.
+
+    `-dirty` is behind it if something that runs has changes: pages, tests and the results themselves do not count.
+    """
     here = Path(__file__).parents[3]
     if not (here / ".git").exists():
         return os.environ.get("UNSPOOL_COMMIT")
     try:
-        ran = subprocess.run(["git", "describe", "--always", "--dirty"], cwd=here, capture_output=True, text=True)
+        ran = subprocess.run(["git", "describe", "--always"], cwd=here, capture_output=True, text=True)
+        changed = subprocess.run(["git", "diff", "--quiet", "HEAD", "--", *RUNS], cwd=here, capture_output=True)
     except OSError:
         return None
-    return ran.stdout.strip() or None
+    named = ran.stdout.strip()
+    return f"{named}-dirty" if named and changed.returncode == 1 else named or None

@@ -14,6 +14,8 @@ def cut_short(output: Output, settings: Settings, words: FormVocabulary) -> bool
     made = settings.constraint
     if made is None or output.reason not in CUT_BY:
         return False
+    if settings.suffix:
+        return output.reason != "length"  # every hole is filled, and what is given behind them completes the form
     state = (made.fit(words) if isinstance(made, Form) else made).start()
     for token in output.tokens:
         state = state.step(token)

@@ -10,7 +10,9 @@ from ..core.claim import Infilling, Method
 from ..core.errors import BadRequest
 from ..core.stop import Stop
 from ..core.warp.warp import Warp
+from ..loops.guard import parts
 from ..models.vocabulary import Vocabulary
+from ..rules.constrain.constraint import CanvasConstraint, Constrained
 from ..runtime.engine.contracts import FillsBlocks
 from .settings import Settings
 
@@ -52,23 +54,26 @@ def usual(model: object, method: str) -> str:
 def infill(settings: Settings, method: Method, vocabulary: Vocabulary) -> InfillPlan:
     """How a request is carried out that says what stands behind its text, if it does.
 
-    On a canvas every hole has exactly as many tokens as told, so that no token ends the text.
+    On a canvas every hole has exactly as many tokens as told, so that no token ends the text. A grammar that can be
+    asked about holes binds what is written together with all that is given between and behind it.
     """
     warp, stop = settings.warp(vocabulary), settings.stop_rule(vocabulary)
     if not settings.suffix:
         return InfillPlan(method, warp, stop, settings.max_tokens)
     if isinstance(method, Infilling):
         frame = settings.frame(vocabulary)
-        if settings.constraint is not None or settings.min_tokens:
+        bound = settings.constraint is not None
+        if settings.min_tokens or (bound and not _asked_about_holes(warp)):
             raise BadRequest(
-                "suffix cannot be used with a constraint or min_tokens on a canvas: between given texts every hole has "
-                "as many tokens as told, and nobody is asked what they may be",
+                "suffix cannot be used with min_tokens or with this constraint on a canvas: between given texts every "
+                "hole has as many tokens as told, and only a grammar that can be asked about holes knows what they may "
+                "be; say it as one, by --cfg FILE or unspool.rules.constrain.cfg",
                 param="suffix",
             )
         last = max(n for n, part in enumerate(frame) if isinstance(part, int))
         most = frame_size(frame[: last + 1])
         endless = replace(stop, tokens=frozenset())
-        warp = settings.warp(vocabulary, never=stop.tokens)
+        warp = warp if bound else settings.warp(vocabulary, never=stop.tokens)  # no grammar has a token that ends texts
         return InfillPlan(method.framed(frame), warp, endless, most, frame_size(frame) - most)
     known = [tuple(vocabulary.token(sign) for sign in signs) for signs in MIDDLE]
     signs = next((tuple(t for t in found if t is not None) for found in known if None not in found), ())
@@ -82,3 +87,8 @@ def infill(settings: Settings, method: Method, vocabulary: Vocabulary) -> Infill
     (tokens,) = settings.behind(vocabulary)
     assert isinstance(tokens, tuple)
     return InfillPlan(method, warp, stop, settings.max_tokens, 0, signs, tokens)
+
+
+def _asked_about_holes(warp: Warp) -> bool:
+    """Whether all that binds the text can tell if one with holes can be completed."""
+    return all(isinstance(part.constraint, CanvasConstraint) for part in parts(warp) if isinstance(part, Constrained))

@@ -303,20 +303,31 @@ _STRUCTURED = "it goes with every method as `--json-schema`, `--regex` or `--gra
 _AGREEMENT = "`--method several:choose=agreement` keeps, of several texts, the one that agrees most with the others"
 _EXITS = "a draft of the first layers is `--draft layers:12` with `--method chain`"
 _HOLES = "`--suffix TEXT` or `--infill`, with a model that fills holes, goes with every method that does"
+_PLACED = (
+    "docs/systems.md places every drafter and every verifier in its terms; `unspool methods --family draft` lists them"
+)
+_PREDICTED = "`--method copy:input=FILE` drafts what the text is expected to be; on the server `prediction` says it"
 _SAMPLING = "it is a setting and goes with every method: `--temperature`, `--top-p`, `--top-k`, `--min-p`"
 ELSEWHERE = {
-    **dict.fromkeys(("early exit", "self-speculation", "self-speculative decoding", "LayerSkip"), _EXITS),
+    **dict.fromkeys(("early exit", "self-speculation", "self-speculative decoding", "LayerSkip", "2404.16710"), _EXITS),
     **dict.fromkeys(("infilling", "fill in the middle", "FIM"), _HOLES),
     **dict.fromkeys(("nucleus sampling", "top-p", "top-k", "min-p", "temperature"), _SAMPLING),
     **dict.fromkeys(("JSON", "JSON mode", "JSON schema", "structured output", "guided decoding"), _STRUCTURED),
     **dict.fromkeys(("constrained decoding", "constrained generation", "grammar", "regex"), _STRUCTURED),
+    **dict.fromkeys(("2401.07851", "2411.13157", "2502.19732", "survey", "taxonomy"), _PLACED),
+    **dict.fromkeys(("predicted outputs", "prediction"), _PREDICTED),
+    "AWRS + SMC": "`--method smc:propose=adaptive` is both, for the text's `--regex` or `--json-schema`",
     "γ*": "`paced:length=best` drafts the best length for what stood so far and for what a draft step costs here",
     "gamma*": "`paced:length=best` drafts the best length for what stood so far and for what a draft step costs here",
     "optimal draft length": "`paced:length=best` drafts it, for what stood so far and for what a draft step costs",
     "CFG-constrained diffusion": "--cfg FILE, or unspool.rules.constrain.cfg, holds canvases to a grammar",
     "DDGviz": "`unspool trace --svg FILE` draws its picture for any drafter, `jacobi` to begin with",
+    "2309.08168": "a draft that leaves layers out is `--draft layers:0-4,7-29` with `--method chain` (Draft&Verify)",
     "Draft&Verify": "a draft that leaves layers out is `--draft layers:0-4,7-29` with `--method chain`",
     "JSONSchemaBench": "`unspool bench json` runs it",
+    "2501.10868": "`unspool bench json` runs JSONSchemaBench",
+    "2508.10111": "--cfg FILE, or unspool.rules.constrain.cfg, holds canvases to a grammar",
+    "2510.04767": "`unspool bench parallel` runs the tasks of ParallelBench",
     "LAVE": "filling rules do it by themselves under `--json-schema`, `--regex` or `--choices`",
     "MBR": _AGREEMENT,
     "minimum Bayes risk": _AGREEMENT,

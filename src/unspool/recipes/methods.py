@@ -242,6 +242,8 @@ class _Chosen(NamedTuple):
 def _parsed(spec: str) -> tuple[_Chosen, ...]:
     """The parts of a spec; BadRequest if one is not known, is in the wrong place or lacks an option that is given."""
     parts = parts_of(spec)
+    if len(parts) > 1 and recipes.names.elsewhere(spec):
+        raise recipes.names.unknown(spec)
     chosen = tuple(_Chosen(part, None if part.file else named(part.said), len(parts) == 1) for part in parts)
     if len(chosen) > 1:
         recipes.composition.expect_families(spec, [each.entry for each in chosen])

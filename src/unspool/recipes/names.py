@@ -112,6 +112,11 @@ def _elsewhere() -> dict[str, str]:
     return {plainly(system): told for system, told in recipes.aliases.ELSEWHERE.items()}
 
 
+def elsewhere(name: str) -> str | None:
+    """What gives a system that is no method by itself; None if none is called so."""
+    return _elsewhere().get(plainly(name))
+
+
 @lru_cache(maxsize=256)
 def known(name: str) -> str | None:
     """What a method that people call so is called here; None if nobody knows."""
@@ -142,7 +147,7 @@ def suggestions(name: str) -> list[str]:
 
 def unknown(name: str) -> BadRequest:
     """What to tell somebody whose method nobody knows."""
-    if told := _elsewhere().get(plainly(name)):
+    if told := elsewhere(name):
         return BadRequest(f"{cut(name)!r} is no method by itself: {told}.")
     near = suggestions(name)
     hint = f" Did you mean {' or '.join(map(repr, near))}?" if near else ""

@@ -190,6 +190,10 @@ def test_a_draft_model_speaks_through_chain(tiny):
     assert ours.traces[0].draft_acceptance_rate == 1.0
     with pytest.raises(BadRequest, match="draft model"):
         custom_generate("chain")
+    with pytest.raises(BadRequest, match="asks a third model, which drafts for the second"):
+        custom_generate("escalate + block", draft=tiny)
+    composed = custom_generate("chain:depth=2 + block", draft=tiny)
+    assert torch.equal(tiny.generate(prompt(), **given), tiny.generate(prompt(), **given, custom_generate=composed))
 
 
 @pytest.mark.parametrize(

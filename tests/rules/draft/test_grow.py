@@ -96,6 +96,15 @@ def test_measured_cost_has_a_time_for_every_size_and_leaves_nothing_behind(monke
         measure(table, rows=(0,))
 
 
+def test_a_slow_model_is_measured_at_a_few_sizes_far_apart(monkeypatch):
+    """With no time at all: of a draft model in another precision seventeen sizes would take minutes."""
+    monkeypatch.setattr("unspool.runtime.engine.price.WIDE", math.inf)
+    table = Table(3, lambda text: (1, 2, 3))
+    cost = measure(table, rows=(1, 2, 3, 4, 5, 6, 7), repeats=5, behind=3, seconds=0.0)
+    assert cost.rows == (1, 4)
+    assert table.forwards == 1 + 2 * 2
+
+
 # ---- best first
 
 LAWS = st.lists(st.lists(st.floats(0.01, 1), min_size=2, max_size=2), min_size=3, max_size=3)

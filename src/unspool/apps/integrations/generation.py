@@ -108,6 +108,11 @@ def custom_generate(
         for need in needs(spec):
             if need == "draft" and draft is None and (native is None or native.draft is None):
                 raise BadRequest(f"the method {spec!r} asks a draft model; give one: custom_generate(…, draft=model)")
+            if need == "small" and (native is None or need not in native.models()):
+                raise BadRequest(
+                    f"the method {spec!r} asks a third model, which drafts for the second; give all of them: "
+                    "custom_generate(…, native=unspool.load(…, draft=…, small=…))"
+                )
     return Generate(method(spec), draft, tokenizer, streamer, native, room)
 
 

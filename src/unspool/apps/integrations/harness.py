@@ -43,6 +43,7 @@ class HarnessModel(api.LM):  # type: ignore[misc]  # lm_eval is skipped by the t
         pretrained: str = "smollm2",
         method: str = "plain",
         draft: str | None = None,
+        small: str | None = None,
         dtype: str = "auto",
         device: str | None = None,
         runtime: str = "auto",
@@ -66,6 +67,7 @@ class HarnessModel(api.LM):  # type: ignore[misc]  # lm_eval is skipped by the t
             batch_invariant=batch_invariant,
             kv_cache_tokens=kv_cache_tokens,
             draft=draft,
+            small=small,
             adapter=adapter,
         )
         self.seed = seed

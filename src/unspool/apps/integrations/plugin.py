@@ -39,6 +39,7 @@ class PluginOptions(llm.Options):  # type: ignore[misc]
     model: str | None = Field(default=None, description="Another model: a .gguf file, a folder, or a Hub id")
     method: str = Field(default="plain", description="How to decode; `unspool methods` lists what there is")
     draft: str | None = Field(default=None, description="A second model, for methods that ask one")
+    small: str | None = Field(default=None, description="A third one, which drafts for the second")
     temperature: float = Field(default=0.0, description="0 is greedy")
     top_p: float | None = Field(default=None, description="Keep the likeliest tokens that together have this much")
     top_k: int | None = Field(default=None, description="Keep so many of the likeliest tokens")
@@ -96,9 +97,9 @@ class PluginModel(llm.Model):  # type: ignore[misc]
                 "unspool does not know which model to load: name one with -o model FILE, or use unspool/smollm2."
             )
         how = {"dtype": chosen.dtype, "device": chosen.device, "quantization": chosen.quantization}
-        key = (name, chosen.draft or "", *how.values())
+        key = (name, chosen.draft or "", chosen.small or "", *how.values())
         if key not in self._loaded:
-            self._loaded = {key: api.loader.load(name, **how, draft=chosen.draft or None)}
+            self._loaded = {key: api.loader.load(name, **how, draft=chosen.draft or None, small=chosen.small or None)}
         return self._loaded[key]
 
 

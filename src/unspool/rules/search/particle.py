@@ -131,7 +131,10 @@ def end_of(cloud: Sequence[Particle]) -> int:
 def refuse_dead(cloud: Sequence[Particle]) -> None:
     """An error if no particle is left."""
     if all(one.weight == NEVER for one in cloud):
+        begun = max((len(one.text.tokens) for one in cloud), default=0)
         raise EmptyLaw(
-            f"all {len(cloud)} particles have weight 0: what they wrote cannot meet the constraint or the potential "
-            "any more. Use more particles, a higher temperature or more tokens, or loosen what is demanded."
+            f"all {len(cloud)} particles have weight 0 after {begun} tokens: what they wrote cannot meet the constraint"
+            " or the potential any more, or a proposal that asks for one token after the other found none within its"
+            " `checks`. Use propose=masked, which finds all that are allowed, more particles, a higher temperature or "
+            "more tokens, or loosen what is demanded."
         )

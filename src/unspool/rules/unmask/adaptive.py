@@ -24,12 +24,12 @@ def _trials(rule: type[Adaptive]) -> list[Method]:
 @claims(HEURISTIC, shaped=False, trials=_trials, paper="2509.26432", systems=("AdaBlock-dLLM",))
 @dataclass(frozen=True)
 class Adaptive(StatefulRule):
-    """End a block with the surest delimiter nearby, if that has at least `threshold`, else after `size` places.
+    """End a block with the surest delimiter nearby, if that is sure enough, else where a fixed block would end.
 
     The block begins at the first hole and the look that finds its end also fills its first holes:
-    b = argmax {p_i : argmax of hole i is a delimiter, i < start + reach·length}, block = [start, b] if p_b ≥ threshold.
-    A `size` of −1 is that of the model's own blocks. `ends` are the delimiters; a method that is run by name takes the
-    tokens of the vocabulary that end in one of `signs`, which are line ends unless told.
+    b = argmax {p_i : argmax of hole i is a delimiter, i < start + reach·length}, block = [start, b] if p_b ≥ delimiter.
+    Fixed blocks have the model's own size unless told. `ends` are the delimiters; a method that is run by name takes
+    the tokens of the vocabulary that end in one of `signs`, which are line ends unless told.
 
     Claim: HEURISTIC. With a threshold above 1 these are fixed blocks. It loses on text without delimiters, where it is
     those blocks, and where a sure line end far off makes one long block. Cost: no look of its own.

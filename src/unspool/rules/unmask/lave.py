@@ -63,11 +63,18 @@ class Lave:
     def of(constraint: Constraint, canvas: Canvas, stop: Stop) -> Lave:
         """The guard of one request; BadRequest if no text is found that meets the constraint and fits."""
         first, begins = constraint.start(), canvas.prompt
-        room = int(min(len(canvas) - begins, stop.left(stop.start())))
+        given = any(token != HOLE for token in canvas.tokens[begins:])  # between and behind the holes, part of the text
+        room = int(len(canvas) - begins if given else min(len(canvas) - begins, stop.left(stop.start())))
         closing = Closing(first.mask().shape[0], stop.tokens, stop.piece)
         exact = constraint if isinstance(constraint, CanvasConstraint) else None
         lave = Lave(first, stop, closing, begins, room, (), exact=exact)
-        found = lave._filled([HOLE] * room)
+        found = lave._filled(lave._text(canvas))
+        if found is None and given:
+            raise BadRequest(
+                f"no way was found to fill {len(canvas.holes)} holes so that they meet the constraint together with "
+                "what is given; give them other sizes, or other texts between and behind them",
+                param="suffix",
+            )
         found = lave._closed(first, 0) if found is None else found
         if found is None:
             raise BadRequest(

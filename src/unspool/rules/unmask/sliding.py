@@ -16,7 +16,7 @@ from ...loops.unmasker import Cutting
 @claims(HEURISTIC, shaped=False, trials=lambda _: [Denoise(Near(0.8, 0.1), 3, Sliding(2))], systems=("WeDLM",))
 @dataclass(frozen=True)
 class Sliding(Cutting):
-    """The `size` places from the first open one on; nothing beyond them is looked at, nor seen.
+    """A window of places from the first open one on; nothing beyond it is looked at, nor seen.
 
     What is filled without a gap leaves the window on the left, and as many holes come in on the right. How the filled
     places are laid out for a causal model is the runner's business.

@@ -27,6 +27,7 @@ from .contracts import Causal, PlacedModel, ScoreRequest, Session, SupportsDevic
 FILE = "costs.json"
 ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 12, 16, 17, 24, 32, 33, 48, 64)  # kernels change gear right after powers of two
 AHEAD = 16  # tokens of plain decoding that are timed together where they are written together
+COARSE = 3  # of so many sizes one is measured first, so that the others can be left out of a slow model's
 WIDE = 5  # forwards that take so many times the narrowest are not measured further: no tree pays there
 
 
@@ -70,10 +71,11 @@ def measure(
     """t(n) for these numbers of rows, behind a text of `behind` tokens: the least of `repeats`, made to rise with n.
 
     Every forward computes the last kept token and a drafted chain, so n rows are n − 1 drafted nodes. One turn over
-    all sizes is made first; its times count only to leave out sizes that are hopeless. A slow model is measured less
-    often: no turn begins after `seconds`, but for the first one that counts. A model that checks and writes on its
-    device is measured doing so: its one row is a token of plain decoding as it really goes there, and what a check of
-    one row takes more than that is what checking takes aside.
+    all sizes is made first, every third of them before the others; its times count only to leave out sizes that are
+    hopeless, and those that it has not come to after `seconds`. A slow model is measured less often: no turn begins
+    after so long, but for the first one that counts, for which two sizes are kept at least. A model that checks and
+    writes on its device is measured doing so: its one row is a token of plain decoding as it really goes there, and
+    what a check of one row takes more than that is what checking takes aside.
 
     Cost: at most (repeats + 1) · len(rows) forwards and one prompt.
     """
@@ -96,14 +98,16 @@ def measure(
         for turn in range(repeats + 1):
             if turn > 1 and perf_counter() - start > seconds:
                 break
-            for n in sizes:
+            for n in sizes if turn else sorted(sizes, key=lambda n: (sizes.index(n) % COARSE > 0, n)):
+                if turn == 0 and sum(map(bool, times.values())) > 1 and perf_counter() - start > seconds:
+                    break
                 session.keep(NOTHING, (ROOT,), (turn % model.vocab,))
                 times[n].append(_seconds(model, session, [(turn + i) % model.vocab for i in range(n - 1)]))
             if (device := device_of(model)) is not None:
                 session.keep(NOTHING, (ROOT,), (turn % model.vocab,))
                 checked.append(_checked(model, device, session))
             if turn == 0:
-                sizes = [n for n in sizes if times[n][0] <= WIDE * times[sizes[0]][0]]
+                sizes = [n for n in sizes if times[n] and times[n][0] <= WIDE * times[sizes[0]][0]]
     finally:
         session.close()
         model.forget()
