@@ -156,7 +156,7 @@ def test_who_gives_way_for_ever_fails_alone(monkeypatch):
     monkeypatch.setattr("unspool.runtime.engine.turns.LONG", 0.0)
     model = CachedModel(Toy(vocab=4, room=200))
     engine = Engine({"target": model})
-    endless = engine.submit(giving(10**9), (1,), Philox(0), stop=Stop(most=30))
+    endless = engine.submit(giving(20_000, rounds=1), (1,), Philox(0), stop=Stop(most=30))
     other = engine.submit(plain(), (2,), Philox(0), stop=Stop(most=30))
     engine.run()
     with pytest.raises(BadRequest, match="5000 asks in a row without a look at the model"):

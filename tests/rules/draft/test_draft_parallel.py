@@ -92,7 +92,7 @@ def after(text, warp=None) -> Prefix:
     return Prefix.of(tuple(text), warp or Same())
 
 
-def proposed(source, prefix, budget=8):
+def proposed(source, prefix, budget=64):
     """The tree, of a source that asks for nothing and only gives way."""
     found = []
 
