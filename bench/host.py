@@ -21,7 +21,7 @@ from time import perf_counter
 
 from record import save
 
-from unspool.core.asks import TARGET, Price, Scores
+from unspool.core.asks import TARGET, GiveWay, Price, Scores
 from unspool.core.chance import Philox
 from unspool.core.tree import ROOT, Tree
 from unspool.core.warp import Prefix, Same
@@ -128,6 +128,9 @@ def proposed(asking: Proposing) -> Tree:
         except StopIteration as end:
             tree: Tree = end.value
             return tree
+        if isinstance(ask, GiveWay):
+            reply = None
+            continue
         assert isinstance(ask, Price), ask
         reply = FREE if ask.by == TARGET else None
 

@@ -122,7 +122,7 @@ def test_the_page_on_own_methods_has_every_ask():
     asks = {kind.__name__ for kind in get_args(Ask)}
     page = (ROOT / "docs/own-method.md").read_text()
     assert {name for name in re.findall(r"^\| `(\w+)\(", page, re.MULTILINE) if name[0].isupper()} == asks
-    assert {11: "Eleven"}[len(asks)] + " asks are the whole interface" in page
+    assert {11: "Eleven", 12: "Twelve"}[len(asks)] + " asks are the whole interface" in page
 
 
 def test_the_quick_start_says_which_commands_have_json():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from unspool.core.asks import Draw, Score, Scores
+from unspool.core.asks import Draw, GiveWay, Score, Scores
 from unspool.core.tree import Tree
 from unspool.loops.drafter import Proposing
 
@@ -17,7 +17,7 @@ def answered(asking: Proposing, score: Callable[[Score], Scores]) -> tuple[Tree,
             ask = asking.send(reply)
         except StopIteration as end:
             return end.value, asked
-        if isinstance(ask, Draw):
+        if isinstance(ask, (Draw, GiveWay)):
             reply = None
             continue
         assert isinstance(ask, Score)

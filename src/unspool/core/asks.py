@@ -286,6 +286,14 @@ class Share:
 
 
 @dataclass(frozen=True)
+class GiveWay:
+    """Let others go on, should it be their turn → None: asked between two pieces of a rule's own work, such as rows.
+
+    It may change when a text comes, and nothing else.
+    """
+
+
+@dataclass(frozen=True)
 class Begin:
     """Have a draft model go on drafting while the target checks → None; `Fetch` tells what came of it.
 
@@ -338,5 +346,5 @@ class OutOfTime(Exception):
     """
 
 
-Ask: TypeAlias = Score | Keep | Check | Write | Draw | Look | Price | Share | Begin | Fetch | Emit
+Ask: TypeAlias = Score | Keep | Check | Write | Draw | Look | Price | Share | GiveWay | Begin | Fetch | Emit
 Decoding: TypeAlias = Generator[Ask, Any, Done]

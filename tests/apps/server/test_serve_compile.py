@@ -10,18 +10,22 @@ from dataclasses import asdict, fields, replace
 
 import httpx
 import pytest
+import torch
 from letters import Letters
+from patience import PATIENCE
 from serving import LIMITS, folder, lm, serving, told  # noqa: F401
 
 from unspool.api.settings import Settings
 from unspool.apps.server import Limits
 from unspool.apps.server import compile_queue as fitting
+from unspool.apps.server.breath import REST, SLICE, SearchBreath
 from unspool.apps.server.compile_queue import CompileQueue
 from unspool.apps.server.grammar_process import Asker, AskerLeft, Trials
 from unspool.apps.server.server_request import Busy, ServerRequest
 from unspool.core.errors import BadRequest
 from unspool.loops.plain import plain
 from unspool.rules.constrain import JsonSchema, Regex, json_schema
+from unspool.rules.constrain.closing import Closing
 from unspool.rules.constrain.form import Form
 from unspool.rules.constrain.trial import try_first, under
 
@@ -272,6 +276,71 @@ def test_a_closed_fitting_cancels_who_waits():
     made.close()
     assert waiting.cancelled()
     go.set()
+
+
+# ---- searches in Python
+
+
+class Open:
+    """A text that may always go on and never end, so that a search for its end has no end either."""
+
+    def step(self, token):
+        return self
+
+    def mask(self):
+        return torch.ones(len(WIDE.pieces) + 3, dtype=torch.bool)
+
+    def forced(self):
+        return ()
+
+    def complete(self):
+        return False
+
+
+WIDE = Letters(tuple("abcdefgh"))
+
+
+def searching(begun=None):
+    """A search that would go on for days."""
+    if begun is not None:
+        begun.set()
+    return Closing(WIDE.size, WIDE.eos, WIDE.piece).find(Open(), 1 << 30)
+
+
+def test_a_search_whose_client_has_left_is_ended():
+    made, begun = CompileQueue(100, 3600.0), threading.Event()
+    request = errand("a")
+    done = made.submit(request, lambda: searching(begun), 1)
+    assert begun.wait(PATIENCE)
+    made.drop(request)
+    with pytest.raises(AskerLeft):
+        done.result(PATIENCE)
+    made.close()
+
+
+def test_a_search_has_as_much_processor_time_as_a_trial():
+    made = CompileQueue(100, 0.05)
+    with pytest.raises(BadRequest, match=r"no end of a text of this form was found in 0\.05 seconds of processor time"):
+        made.submit(errand("a"), searching, 1).result(PATIENCE)
+    made.close()
+
+
+def test_a_search_rests_between_slices_so_that_others_have_the_interpreter(monkeypatch):
+    slept, now = [], [0.0]
+    monkeypatch.setattr("unspool.apps.server.breath.sleep", slept.append)
+    monkeypatch.setattr("unspool.apps.server.breath.perf_counter", lambda: now[0])
+    breath, rounds = SearchBreath(Asker(), 3600.0), 0
+
+    def breathed():
+        nonlocal rounds
+        rounds += 1
+        now[0] += SLICE / 3.5
+        breath()
+
+    with under(None, breathed):
+        Closing(WIDE.size, WIDE.eos, WIDE.piece).find(Open(), 12)
+    assert rounds == 16 + 8 * 12
+    assert slept == [REST] * (rounds // 4)
 
 
 def test_the_worker_prepares_what_the_first_grammar_needs(lm):  # noqa: F811

@@ -13,7 +13,7 @@ from toy import Toy, logits_of
 from truth import law_of_text
 
 from unspool.api.settings import Settings
-from unspool.core.asks import Done, Emit
+from unspool.core.asks import Done, Emit, GiveWay
 from unspool.core.chance import Every, Philox, total_variation
 from unspool.core.claim import ARGMAX, SEED
 from unspool.core.errors import BadRequest, BadScores, EmptyLaw
@@ -41,11 +41,12 @@ from unspool.rules.search import (
     Stochastic,
     choose,
 )
+from unspool.rules.search.candidates import leading
 from unspool.rules.search.length_norm import Gnmt, Power, SearchOutlook, enough, likely, sure
 from unspool.rules.search.mark import Graded, JudgeMark, Leaning, LikelihoodMark, RewardMark
 from unspool.rules.search.reward import reward_of
 from unspool.rules.search.rollout import Border
-from unspool.rules.search.search_text import leading, without_greedy
+from unspool.rules.search.search_text import without_greedy
 from unspool.rules.search.several import divergence_of_best
 from unspool.rules.search.stochastic import weights
 from unspool.runtime.cache.cached_model import CachedModel
@@ -599,9 +600,13 @@ def test_the_text_that_agrees_most_with_the_others_is_kept():
     words = SimpleNamespace(decode=said.__getitem__)
 
     def marked(search):
-        with pytest.raises(StopIteration) as told:
-            next(fitted(search, words).mark(None, rollouts))
-        return told.value.value
+        marking, found = fitted(search, words).mark(None, rollouts), []
+
+        def asked():
+            found.append((yield from marking))
+
+        assert all(ask == GiveWay() for ask in asked())
+        return found[0]
 
     (cat, cats, dogs), likely = marked("several:choose=agreement"), marked("several")
     assert cat == pytest.approx(

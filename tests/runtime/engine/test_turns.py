@@ -10,7 +10,7 @@ from test_engine import JOBS, alone, slotted
 from ticking import EACH, START, Clock, Computing, Timed, gaps, written
 from toy import Toy
 
-from unspool.core.asks import Done, Emit, Keep, Score
+from unspool.core.asks import Done, Emit, GiveWay, Keep, Score
 from unspool.core.chance import Philox
 from unspool.core.law import chosen
 from unspool.core.stop import Stop
@@ -18,7 +18,7 @@ from unspool.core.tree import NOTHING, ROOT, Tree
 from unspool.rules.decode import plain
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.engine.engine import Engine
-from unspool.runtime.engine.job import Account
+from unspool.runtime.engine.job import LONG, Account
 from unspool.runtime.engine.turns import PAUSES, StepTimes, Turns
 
 
@@ -429,3 +429,30 @@ def test_requests_of_one_client_take_turns_among_themselves(clock):
         engine.submit(slow(clock, 0.05), (2,), Philox(0), stop=Stop(), account=Account("a"))
     busy = gaps(written(engine, job, clock, 600)[20:])
     assert sum(busy) <= 1.5 * len(busy) * max(quiet)
+
+
+@pytest.mark.parametrize("piece", [0.0005, 0.002])
+def test_who_gives_way_between_pieces_of_its_work_keeps_others_for_no_longer_than_a_step(clock, piece):
+    """Half a second of thoughts between two asks, as a wide search has, in pieces of a millisecond."""
+
+    def wide(text, chance, warp, stop):
+        for _ in range(20):
+            yield Score()
+            for _ in range(int(0.5 / piece)):
+                clock.now += piece
+                yield GiveWay()
+        return Done((), "length")
+
+    engine = engine_of(clock)
+    job = engine.submit(plain(), (1,), Philox(0), stop=Stop(most=600), account=Account())
+    quiet = gaps(written(engine, job, clock, 20))
+    searching = engine.submit(wide, (2,), Philox(0), stop=Stop(), account=Account())
+    busy = gaps(written(engine, job, clock, 600)[20:])
+    assert max(busy) <= 3 * max(quiet) + piece
+    assert sum(busy) <= 1.5 * len(busy) * max(quiet)
+    assert sum(busy) - len(busy) * max(quiet) >= 0.2 * sum(busy)  # and its part of the time is not left idle
+    began, steps = clock.now, 0
+    while searching.state != "ended":  # alone, it goes on for as long as anything that needs no model
+        engine.step()
+        steps += 1
+    assert steps <= 2.5 * (clock.now - began) / LONG + 40

@@ -11,6 +11,7 @@ from itertools import count
 
 from ...core.errors import Panic
 from ...rules.constrain.trial import under
+from .breath import SearchBreath
 from .grammar_process import Asker, Trials
 from .server_request import Busy, ServerRequest
 
@@ -35,7 +36,8 @@ class CompileQueue:
     """Fits the forms of at most `most` requests, by turns for their clients, of each client the smallest first.
 
     Whatever llguidance is to compile is tried in another process first. One who leaves has the trial ended; what has
-    passed one is known to take no longer than that, and runs on in its thread.
+    passed one is known to take no longer than that, and runs on in its thread. A search for an end (`decoding.within`,
+    calls that must be made) is made in the thread, in slices with rests between them: it ends as a trial does.
     """
 
     def __init__(self, most: int, seconds: float) -> None:
@@ -117,7 +119,8 @@ class CompileQueue:
 
     def _fit(self, ticket: Ticket) -> None:
         try:
-            with under(lambda grammar: self.trials(grammar, ticket.asker)):
+            breath = SearchBreath(ticket.asker, self.trials.seconds)
+            with under(lambda grammar: self.trials(grammar, ticket.asker), breath):
                 ticket.fit()
         except BaseException as error:  # a panic of the compiler too: it is the request's own
             ticket.done.set_exception(error if isinstance(error, Exception) else Panic(type(error).__name__))

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from .constraint import State
+from .trial import breathe
 
 EACH = 2  # tokens of one kind that are tried at one place
 WANTED = 4  # texts that are waited for and tried at one place
@@ -42,6 +43,7 @@ class Closing:
         ticket = count()  # states cannot be compared
         queue: list[tuple[int, int, int, tuple[int, ...], State]] = [(0, 0, next(ticket), (), state)]
         for _ in range(16 + effort * room):
+            breathe()
             if not queue:
                 return None
             surprise, _, _, path, at = heapq.heappop(queue)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 
-from ...core.asks import Ask, Decoding, Done, Emit, Keep, Score, Scores
+from ...core.asks import Ask, Decoding, Done, Emit, GiveWay, Keep, Score, Scores
 from ...core.chance import At, Chance, Role
 from ...core.claim import HEURISTIC, Method, claims
 from ...core.law import Law, chosen
@@ -60,6 +60,7 @@ def guessed(prefix: Prefix, guesses: tuple[int, ...], chance: Chance) -> Generat
         certain += agree
         agree = agree and i < len(guesses) and token == guesses[i]
         here = here.then((token,))
+        yield GiveWay()
     return Guessed(tuple(tokens), certain, before[: len(tokens)], after)
 
 

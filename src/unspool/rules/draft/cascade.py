@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
-from ...core.asks import TARGET, Ask, Begin, Draw, Fetch, Look, Price, Score, Scores, Share, Verify
+from ...core.asks import TARGET, Ask, Begin, Draw, Fetch, GiveWay, Look, Price, Score, Scores, Share, Verify
 from ...core.chance import At, Chance, Readdressed
 from ...core.claim import LAW, Method, claims
 from ...core.errors import BadRequest, EmptyLaw
@@ -135,6 +135,9 @@ def _below(trunk: Tree, proposing: Proposing) -> Proposing:
             continue
         if isinstance(ask, Share):  # what is checked here is the draft model's business alone
             reply = min(len(ask.values), ask.most)
+            continue
+        if isinstance(ask, GiveWay):
+            reply = yield ask
             continue
         assert isinstance(ask, (Score, Look, Price)), "a drafter scores, looks and asks for prices"
         ask = replace(ask, by={TARGET: DRAFT, DRAFT: SMALL}.get(ask.by, ask.by))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from ...core.asks import Scores
+from ...core.asks import Ask, GiveWay, Scores
 from ...core.chance import Chance, Role
 from ...core.claim import SEED, claims
 from ...core.errors import BadRequest
@@ -131,9 +131,21 @@ class Jacobi(Draft):
         return source
 
 
+class Answered(NamedTuple):
+    """What the target has said of a tree that followed `prefix`, and how many tokens have been written since."""
+
+    tree: Tree
+    scores: Scores
+    prefix: Prefix
+    new: int
+
+
 @dataclass
 class JacobiSource(Source):
-    """The guesses of one request, for the positions after `prefix`."""
+    """The guesses of one request, for the positions after `prefix`.
+
+    What was learnt is worked on when the next draft is wanted: there a wide window can give way to others.
+    """
 
     jacobi: Jacobi
     prompt: int
@@ -141,9 +153,10 @@ class JacobiSource(Source):
     guesses: tuple[int, ...] = ()
     settling: Settling = field(default_factory=Settling)
     chance: Chance | None = None
+    answered: Answered | None = None
 
     def propose(self, prefix: Prefix, budget: int, chance: Chance) -> Proposing:
-        yield from ()
+        yield from self._guessed_again()
         self.chance, done = chance, len(prefix) - self.prompt
         size = prefix.ahead(min(self.jacobi.frame.ahead(done), budget))
         missing = size - len(self.guesses)
@@ -154,12 +167,21 @@ class JacobiSource(Source):
         return Tree.chain([chosen(x) for x in self.guesses])
 
     def learn(self, prefix: Prefix, tree: Tree, scores: Scores) -> None:
+        for _ in self._guessed_again():  # nothing was drafted in the last round
+            pass
+        self.answered = Answered(tree, scores, self.prefix, len(prefix) - len(self.prefix))
+        self.prefix = prefix
+        self.settling.note(len(prefix) - self.prompt, ())  # a round begins here even if nothing is drafted in it
+
+    def _guessed_again(self) -> Generator[Ask, Any, None]:
         """Guess each position behind the new text again, from the law after the guess before it.
 
         In a tree that others have drafted, guesses that were not scored stay as they were.
         """
-        scored = Scored(tree, self.prefix, scores.leaf[0], scores.after)
-        new = len(prefix) - len(self.prefix)
+        if self.answered is None:
+            return
+        (tree, scores, before, new), self.answered = self.answered, None
+        scored = Scored(tree, before, scores.leaf[0], scores.after)
         guesses, node = list(self.guesses[new:]), ROOT
         for i, token in enumerate(self.guesses, 1):  # the law after this token guesses position i
             kid = tree.child(node, token)
@@ -172,5 +194,5 @@ class JacobiSource(Source):
                 del guesses[i - new :]
                 break
             guesses[i - new : i - new + 1] = [scored.law(node).draw(self.chance, scored.at(Role.PICK, node)).token]
-        self.guesses, self.prefix = tuple(guesses), prefix
-        self.settling.note(len(prefix) - self.prompt, ())  # a round begins here even if nothing is drafted in it
+            yield GiveWay()
+        self.guesses = tuple(guesses)

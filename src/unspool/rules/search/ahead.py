@@ -7,13 +7,14 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
-from ...core.asks import Ask
+from ...core.asks import Ask, GiveWay
 from ...core.chance import At, Chance, Role
 from ...core.law import NEVER, Law
 from ...core.option import expect, whole
 from ...core.stop import Stop
 from .beam_cache import BeamCache
-from .search_text import Text, leading, values
+from .candidates import leading, worth_of
+from .search_text import Text
 
 Chain: TypeAlias = tuple[int, ...]
 """The tokens of a phrase, or of what is missing of it."""
@@ -62,7 +63,7 @@ class Beamed:
         _refuse(self.steps, self.width)
 
     def on(self, ways: Sequence[Text], laws: Sequence[Law], chance: Chance, at: At) -> list[tuple[int, int]]:
-        best = leading(values(laws, [way.logp for way in ways]), self.width)
+        best = leading([worth_of(law, way.logp) for way, law in zip(ways, laws, strict=True)], self.width)
         return [(one.row, one.token) for one in best]
 
 
@@ -82,7 +83,7 @@ class Sampled:
         rows = [0] * self.width if len(ways) == 1 else range(len(ways))
         drawn = []
         for k, row in enumerate(rows):
-            best = leading(values([laws[row]], [0.0]), self.top)
+            best = leading([worth_of(laws[row], 0.0)], self.top)
             few = Law.of([math.exp(one.value) for one in best])
             drawn.append((row, best[few.draw(chance, at._replace(k=at.k + k)).token].token))
         return drawn
@@ -121,10 +122,12 @@ def outlook(
         for (i, way), own, laws in zip(live, chains, found, strict=True):
             for chain, raws in zip(own, laws, strict=True):
                 best[i] = max(best[i], _mean(way, chain, raws))
+                yield GiveWay()
         if step + 1 == ahead.steps:
             break
         raw = [laws[0][0] for laws in found]
         for i, view in enumerate(views):
+            yield GiveWay()
             own_ways = [j for j, (owner, _) in enumerate(live) if owner == i]
             ways = [texts[j] for j in own_ways]
             shaped = [texts[j].prefix.shape(raw[j]) for j in own_ways]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from ...core.asks import Decoding
+from ...core.asks import Ask, Decoding, GiveWay
 from ...core.chance import Chance
 from ...core.claim import HEURISTIC, Branching, Watchable, claims
 from ...core.law import Law
@@ -14,8 +15,9 @@ from ...core.option import expect, whole
 from ...core.stop import Stop
 from ...core.warp.warp import Warp
 from .beam_cache import BeamCache
+from .candidates import continuations
 from .length_norm import LengthNorm, Patience, Power, SearchOutlook, likely
-from .search_text import Text, Watch, leading, told, values, without_greedy
+from .search_text import Text, Watch, told, without_greedy
 
 
 @claims(HEURISTIC, trials=lambda rule: [rule(4), rule(2)], systems=("Beam search", "GNMT length penalty"))
@@ -69,7 +71,7 @@ def beams(
             taken: Counter[int] = Counter()
             for pool in pools:
                 fines = {token: apart * count for token, count in taken.items()}
-                taken.update(pool.advance([next(raws) for _ in pool.live], fines, stop))
+                taken.update((yield from pool.advance([next(raws) for _ in pool.live], fines, stop)))
     finally:
         for texts in ([pool.found() for pool in pools], [pool.passed_over() for pool in pools]):
             found += sorted((text for each in texts for text in each), key=lambda text: -text.score)
@@ -100,21 +102,24 @@ class BeamPool:
     ended: list[Text] = field(default_factory=list)
     passed: list[Text] = field(default_factory=list)
 
-    def advance(self, raws: Sequence[Law], fines: dict[int, float], stop: Stop) -> list[int]:
+    def advance(self, raws: Sequence[Law], fines: dict[int, float], stop: Stop) -> Generator[Ask, Any, list[int]]:
         """One token more for all; those that were written."""
-        if not self.live:
-            return []
-        return self.go_on(
-            raws, [text.prefix.shape(raw) for text, raw in zip(self.live, raws, strict=True)], fines, stop
-        )
+        laws = list[Law]()
+        for text, raw in zip(self.live, raws, strict=True):
+            laws.append(text.prefix.shape(raw))
+            yield GiveWay()
+        return (yield from self.go_on(raws, laws, fines, stop)) if laws else []
 
-    def go_on(self, raws: Sequence[Law], laws: Sequence[Law], fines: dict[int, float], stop: Stop) -> list[int]:
+    def go_on(
+        self, raws: Sequence[Law], laws: Sequence[Law], fines: dict[int, float], stop: Stop
+    ) -> Generator[Ask, Any, list[int]]:
         """The same, with the laws after all warps too."""
-        worth = values(laws, [text.score for text in self.live])
-        if fines:
-            worth[:, list(fines)] -= worth.new_tensor(list(fines.values()))
-        best = leading(worth, self.room(stop))
-        return self.take([self.live[i].then(x, raws[i], laws[i], stop).ranked(value) for i, x, value in best], stop)
+        best = yield from continuations(laws, [text.score for text in self.live], self.room(stop), fines)
+        texts = list[Text]()
+        for i, token, value in best:
+            texts.append(self.live[i].then(token, raws[i], laws[i], stop).ranked(value))
+            yield GiveWay()
+        return self.take(texts, stop)
 
     def room(self, stop: Stop) -> int:
         """So many continuations that enough go on even if all ends are among them."""

@@ -6,7 +6,7 @@ import math
 from collections.abc import Generator, Iterable, Sequence
 from typing import Any
 
-from ...core.asks import Ask, Keep, Score, Scores
+from ...core.asks import Ask, GiveWay, Keep, Score, Scores
 from ...core.law import Law, chosen
 from ...core.option import expect, whole
 from ...core.tree import NOTHING, Tree
@@ -34,13 +34,21 @@ class BeamCache:
         """The model's law after each of these texts; those that are held can be gone on with later."""
         yield self._keep(live, [self._read(text) for text in held])
         scores: Scores = yield Score()
-        own = {text.tokens: _own(scores.leaf[self._known[text.tokens]]) for text in live}
-        return [own[text.tokens] for text in live]
+        return (yield from self._owned(scores, live))
 
     def told_by(self, model: str, live: Sequence[Text]) -> Generator[Ask, Any, list[Law]]:
         """The law of another model after each of these texts, which have just been scored."""
         scores: Scores = yield Score(by=model)
-        return [_own(scores.leaf[self._known[text.tokens]]) for text in live]
+        return (yield from self._owned(scores, live))
+
+    def _owned(self, scores: Scores, live: Sequence[Text]) -> Generator[Ask, Any, list[Law]]:
+        """The laws after these texts, each by itself."""
+        own = dict[tuple[int, ...], Law]()
+        for text in live:
+            if text.tokens not in own:
+                own[text.tokens] = _own(scores.leaf[self._known[text.tokens]])
+                yield GiveWay()
+        return [own[text.tokens] for text in live]
 
     def after(self, live: Sequence[Text], tokens: Sequence[int]) -> Generator[Ask, Any, list[Law]]:
         """The model's law after each of these texts with the same tokens behind it, which are not kept; all else is."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from ...core.asks import Decoding, Done
+from ...core.asks import Decoding, Done, GiveWay
 from ...core.chance import At, Chance, Role
 from ...core.claim import Watchable
 from ...core.law import Law
@@ -60,7 +60,10 @@ class Branch(Watchable):
                 before = here
                 (raw,) = yield from grove.score([here])
                 law, position = here.prefix.shape(raw), len(here.prefix)
-                ways = [here.then(x, raw, law, stop) for x in self.fork.ways(law, chance, position)]
+                ways = list[Text]()
+                for token in self.fork.ways(law, chance, position):
+                    ways.append(here.then(token, raw, law, stop))
+                    yield GiveWay()
                 here = ways[0]
                 if len(ways) > 1:
                     rollouts = yield from rolled(

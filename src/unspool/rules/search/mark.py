@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
-from ...core.asks import Ask
+from ...core.asks import Ask, GiveWay
 from ...core.errors import BadRequest
 from ..constrain.potential import Worth, weighed
 from ..decode.judge import QUESTION, Chatting, Judge
@@ -76,9 +76,15 @@ class Agreement:
     def __call__(self, grove: BeamCache, rollouts: Sequence[Rollout]) -> Generator[Ask, Any, list[float]]:
         if self.read is None:
             raise BadRequest("agreement is between texts: run the method by name, or give Agreement(read)")
-        yield from ()
         texts = [self.read(rollout.text.tokens) for rollout in rollouts]
-        return [sum(overlap(one, other) for other in texts) / len(texts) for one in texts]
+        marks = list[float]()
+        for one in texts:
+            shared = list[float]()
+            for other in texts:
+                shared.append(overlap(one, other))
+                yield GiveWay()
+            marks.append(sum(shared) / len(texts))
+        return marks
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Generator, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from ...core.asks import Ask, Decoding
+from ...core.asks import Ask, Decoding, GiveWay
 from ...core.chance import Chance
 from ...core.claim import HEURISTIC, Branching, Watchable, claims
 from ...core.law import NEVER, Law, LeadingLaw
@@ -16,9 +16,10 @@ from ...core.stop import Stop
 from ...core.warp.warp import Warp
 from .beam import BeamPool
 from .beam_cache import BeamCache
+from .candidates import among_best, leading, worth_of
 from .length_norm import Power, likely
 from .reward import Grader, Reward, likelihood
-from .search_text import Text, among_best, leading, told, values, without_greedy
+from .search_text import Text, told, without_greedy
 
 HELD = 8  # beginnings that stay in the cache: those that were visited most
 
@@ -76,6 +77,7 @@ class Mcts(Branching, Watchable):
         nodes, found = [root], dict[tuple[int, ...], Text]()
         try:
             for _ in range(self.rollouts):
+                yield GiveWay()  # what was written before asks for nothing
                 path, node = self._selected(root, plan)
                 if node.visits == 0:
                     nodes.append(node)
@@ -170,9 +172,10 @@ class SearchTree:
                     self.spent = True
                     return None
                 for text, raw in zip(new, (yield from self.grove.score(new, held)), strict=True):
+                    yield GiveWay()
                     self.laws[text.tokens] = self._kept(raw, text.prefix.shape(raw), pool.room(self.stop))
             raws, shaped = zip(*(self.laws[text.tokens] for text in pool.live), strict=True)
-            pool.go_on(raws, shaped, {}, self.stop)
+            yield from pool.go_on(raws, shaped, {}, self.stop)
         if not pool.ended:
             return None
         best = pool.ended[0]
@@ -184,7 +187,7 @@ class SearchTree:
     def kids(self, text: Text, count: int) -> list[SearchEdge]:
         """The best tokens after a text, with their shares."""
         _, law = self.laws[text.tokens]
-        best = leading(values([law], [0.0]), count)
+        best = leading([worth_of(law, 0.0)], count)
         total = sum(math.exp(one.value) for one in best)
         return [SearchEdge(one.token, math.exp(one.value) / total) for one in best]
 

@@ -6,7 +6,7 @@ from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ...core.asks import Ask, Decoding
+from ...core.asks import Ask, Decoding, GiveWay
 from ...core.chance import Chance
 from ...core.claim import HEURISTIC, Branching, Watchable, claims
 from ...core.errors import BadRequest
@@ -23,8 +23,9 @@ from ..constrain.parted import parted
 from .ahead import Ahead, Chain, Greedy, WatchedChains, outlook
 from .beam import BeamPool
 from .beam_cache import BeamCache
+from .candidates import Leaders, leading, worth_of
 from .length_norm import LengthNorm, Patience, Power, likely
-from .search_text import Text, leading, told, values, without_greedy
+from .search_text import Text, told, without_greedy
 
 
 class Clauses:
@@ -178,7 +179,8 @@ class Neurologic(Branching, Watchable):
         try:
             while grove.affords(pool.live):
                 raws = yield from grove.score(pool.live)
-                texts = clauses.within(self._candidates(pool, raws, clauses, stop), self.tolerance)
+                texts = yield from self._candidates(pool, raws, clauses, stop)
+                texts = clauses.within(texts, self.tolerance)
                 ranks = [text.logp / len(text.tokens) for text in texts]
                 if self.alpha and self.ahead.steps:
                     futures = yield from self._futures(grove, clauses, texts, chance, stop)
@@ -189,17 +191,25 @@ class Neurologic(Branching, Watchable):
             self.watch(found)
         return (yield from told(found, grove.forwards))
 
-    def _candidates(self, pool: BeamPool, raws: Sequence[Law], clauses: Clauses, stop: Stop) -> list[Text]:
+    def _candidates(
+        self, pool: BeamPool, raws: Sequence[Law], clauses: Clauses, stop: Stop
+    ) -> Generator[Ask, Any, list[Text]]:
         """The continuations that may be gone on with, best first."""
-        laws = [text.prefix.shape(raw) for text, raw in zip(pool.live, raws, strict=True)]
-        worth = values(laws, [text.score for text in pool.live])
-        best = {(one.row, one.token): one.value for one in leading(worth, pool.room(stop))}
-        for row, text in enumerate(pool.live if clauses.lexical else ()):
-            for rank, (_, token, value) in enumerate(leading(worth[row : row + 1], self.prune)):
+        leaders, laws, own = Leaders(pool.room(stop)), list[Law](), dict[tuple[int, int], float]()
+        for row, (text, raw) in enumerate(zip(pool.live, raws, strict=True)):
+            laws.append(text.prefix.shape(raw))
+            worth = worth_of(laws[-1], text.score)
+            leaders.add(row, worth)
+            for rank, (_, token, value) in enumerate(leading([worth], self.prune) if clauses.lexical else ()):
                 if rank < self.width or clauses.advances(text, token):
-                    best[row, token] = value
-        order = sorted(best, key=lambda pair: -best[pair])
-        return [pool.live[i].then(x, raws[i], laws[i], stop).ranked(best[i, x]) for i, x in order]
+                    own[row, token] = value
+            yield GiveWay()
+        best = {(one.row, one.token): one.value for one in leaders.best()} | own
+        found = list[Text]()
+        for i, x in sorted(best, key=lambda pair: -best[pair]):
+            found.append(pool.live[i].then(x, raws[i], laws[i], stop).ranked(best[i, x]))
+            yield GiveWay()
+        return found
 
     def _futures(
         self, grove: BeamCache, clauses: Clauses, texts: Sequence[Text], chance: Chance, stop: Stop

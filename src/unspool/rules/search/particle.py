@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from itertools import count
 from typing import Any
 
-from ...core.asks import Ask
+from ...core.asks import Ask, GiveWay
 from ...core.chance import At, Chance, Role
 from ...core.errors import EmptyLaw
 from ...core.law import NEVER, Law
@@ -75,10 +75,12 @@ class ParticleWriter:
                 break
             raws = iter((yield from self.grove.score(live, held)))
             guides = iter((yield from self.grove.told_by(DRAFT, live)) if self.draft else [None] * len(live))
-            cloud = [
-                self._moved(one, next(raws), next(guides), number + i) if one.live else one
-                for i, one in enumerate(cloud)
-            ]
+            moved = list(cloud)
+            for i, one in enumerate(cloud):
+                if one.live:
+                    moved[i] = self._moved(one, next(raws), next(guides), number + i)
+                    yield GiveWay()
+            cloud = moved
             self.front = self.front if number else cloud
         return cloud
 

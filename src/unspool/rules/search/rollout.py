@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias
 
-from ...core.asks import Ask
+from ...core.asks import Ask, GiveWay
 from ...core.chance import At, Chance, Role
 from ...core.claim import unwatched
 from ...core.errors import BadRequest
@@ -100,6 +100,7 @@ def rolled(
                 law = run.text.prefix.shape(raw)
                 text = run.text.then(follow(i, run.text, law), raw, law, stop)
                 runs[i] = replace(run, text=text).past(border, steps)
+                yield GiveWay()
     except BaseException:
         watch(sorted((run.text for run in runs), key=_unpromising))
         raise

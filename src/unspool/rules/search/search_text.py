@@ -1,6 +1,6 @@
 """A text of a search: what was written after the prompt, how likely it is, and whether it has ended.
 
-The best continuations of several are found at once; a temperature of 0 does not hide the second best from a search.
+A temperature of 0 does not hide the second best from a search.
 """
 
 from __future__ import annotations
@@ -10,12 +10,9 @@ from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, TypeAlias
 
-import torch
-from torch import Tensor
-
 from ...core.asks import Ask, Done, Emit
 from ...core.errors import EmptyLaw
-from ...core.law import NEVER, Law
+from ...core.law import Law
 from ...core.reported_law import both_reported
 from ...core.stop import Stop, Tail
 from ...core.warp.warp import Both, Prefix, Same, Temperature, Warp
@@ -130,38 +127,3 @@ def without_greedy(warp: Warp) -> Warp:
     if second is warp.second:
         return warp
     return without_greedy(warp.first) if isinstance(second, Same) else Both(warp.first, second)
-
-
-class Candidate(NamedTuple):
-    """Token `token` after text `row`, worth `value`."""
-
-    row: int
-    token: int
-    value: float
-
-
-def values(laws: Sequence[Law], base: Sequence[float]) -> Tensor:
-    """base + log p for every text and token, [texts, vocab]; a text after which no token may follow has none."""
-    rows = []
-    for law, start in zip(laws, base, strict=True):
-        scores = law.scores.double()
-        rows.append(scores if law.is_empty() else scores + (start - law.log_z))
-    return torch.stack(rows)
-
-
-def among_best(law: Law, count: int) -> Tensor:
-    """Which tokens are as good as the `count`-th best, as `leading` may choose any of them."""
-    scores = law.scores
-    return scores >= scores.topk(min(count, law.size)).values[-1]
-
-
-def leading(worth: Tensor, count: int) -> list[Candidate]:
-    """The `count` best, best first; of equals the earlier text, then the lower token, so that one text is greedy's."""
-    flat = worth.flatten()
-    least = flat.topk(min(count, flat.numel())).values[-1]
-    # topk breaks ties as it likes: take all that are as good as the last, then sort those
-    at = ((flat >= least) & (flat > NEVER)).nonzero().flatten()
-    best, order = flat[at].sort(descending=True, stable=True)
-    where: list[int] = at[order[:count]].tolist()
-    size = worth.shape[1]
-    return [Candidate(i // size, i % size, value) for i, value in zip(where, best[:count].tolist(), strict=True)]

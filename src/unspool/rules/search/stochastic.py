@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
 from itertools import count as count_up
+from typing import Any
 
-from ...core.asks import Decoding
+from ...core.asks import Ask, Decoding, GiveWay
 from ...core.chance import At, Chance, Role
 from ...core.claim import SEED, Branching, Watchable, claims
 from ...core.law import Law
@@ -63,8 +64,11 @@ class Stochastic(Branching, Watchable):
         try:
             while grove.affords(live := [text for text in texts if text.reason is None]):
                 raws = iter((yield from grove.score(live)))
-                buds = [Bud(text, None if text.reason else next(raws), stop) for text in texts]
-                texts = arrivals(buds, self.width, chance, len(text) + len(live[0].tokens))
+                buds = list[Bud]()
+                for beginning in texts:
+                    buds.append(Bud(beginning, None if beginning.reason else next(raws), stop))
+                    yield GiveWay()
+                texts = yield from arrivals(buds, self.width, chance, len(text) + len(live[0].tokens))
         finally:
             self.watch(texts)
         return (yield from told(texts, grove.forwards))
@@ -111,7 +115,7 @@ class Bud:
         return self.text.then(token, self.raw, self.law, self.stop)
 
 
-def arrivals(buds: Sequence[Bud], count: int, chance: Chance, position: int) -> list[Text]:
+def arrivals(buds: Sequence[Bud], count: int, chance: Chance, position: int) -> Generator[Ask, Any, list[Text]]:
     """The first `count` children to arrive, given the order in which their parents did."""
     came: list[Text] = []
     open_, unseen = list[Bud](), 1.0
@@ -119,6 +123,7 @@ def arrivals(buds: Sequence[Bud], count: int, chance: Chance, position: int) -> 
     for step in count_up():
         if len(came) == count:
             break
+        yield GiveWay()
         lefts = [bud.left for bud in open_]
         if waiting:
             next_one = max(unseen, sum(bud.mass for bud in waiting))  # the sum is exact where little is left

@@ -21,11 +21,11 @@ from ...core.asks import (
     TARGET,
     Begin,
     Check,
-    Checked,
     Done,
     Draw,
     Emit,
     Fetch,
+    GiveWay,
     Keep,
     Price,
     Score,
@@ -40,7 +40,6 @@ from ...core.cost import FREE, Cost
 from ...core.errors import UnspoolError, as_error
 from ...core.stop import Stop
 from ...core.trace import Trace
-from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import Same, Warp
 from .. import engine as engines
 from .contracts import Model
@@ -211,6 +210,10 @@ class Engine:
         try:
             while not resting:
                 job.ask = job.decoding.send(job.reply)
+                if isinstance(job.ask, GiveWay):
+                    job.reply, job.given = None, job.given + 1
+                    resting = perf_counter() - began > self.scheduler.time_slice(job)
+                    continue
                 trace.asks += 1
                 if self._rows < math.inf:
                     refuse_large(job.ask, job.texts, self._rows)
@@ -244,10 +247,10 @@ class Engine:
                 job.silent += 1
                 resting = job.silent % TURN == 0 or perf_counter() - began > LONG
             if resting:
-                refuse_endless(job.silent)
+                refuse_endless(job)
                 job.ask = None
             else:
-                job.silent, job.answered = 0, False
+                job.silent, job.given, job.answered = 0, 0, False
             if job.late:
                 self._out_of_time(job)
         except StopIteration as end:
@@ -318,10 +321,7 @@ class Engine:
             self._end(job, None, reply)
             return
         if isinstance(reply, Written):  # the model has kept its own
-            if len(job.sessions) > 1:
-                for session in (s for other, s in job.sessions.items() if other != name):
-                    for token in reply.tokens:
-                        session.keep(NOTHING, (ROOT,), (token,))
+            job.append(reply.tokens, but=name)
             job.reply, job.answered = reply, True
             return
         check = job.check
@@ -336,13 +336,4 @@ class Engine:
             job.trace.seconds_rule += spent
             self.scheduler.charge(job, spent)
         job.answered = True
-        job.reply = self._written(job, reply) if isinstance(job.ask, Write) else reply
-
-    def _written(self, job: Job, checked: Checked) -> Written:
-        """Append the one token that was checked to the sessions of all models of the request."""
-        token, scored = checked.verdict.token, checked.scored
-        told = job.laws or job.logprobs is not None  # warps that a device carried out are not carried out again unread
-        before, after = ([scored.raw(ROOT)], [scored.law(ROOT)]) if told else ([], [])
-        for session in job.sessions.values():
-            session.keep(NOTHING, (ROOT,), (token,))
-        return Written((token,), before, after)
+        job.reply = job.written(reply) if isinstance(job.ask, Write) else reply

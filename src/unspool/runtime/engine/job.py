@@ -37,7 +37,7 @@ from ...core.law import Law
 from ...core.reported_law import Reports, reported
 from ...core.stop import Stop
 from ...core.trace import Trace
-from ...core.tree import NOTHING, Tree
+from ...core.tree import NOTHING, ROOT, Tree
 from ...core.verifier import sample_match
 from .contracts import Session
 
@@ -51,6 +51,7 @@ LONG = 0.05  # seconds without a model after which they get it too: a canvas may
 # canvases that are only shown, once for every step that changes nothing: hundreds, or thousands if somebody wants so
 # many steps. Ten thousand take about a second, during which others have had their turns.
 SILENT = 160 * TURN
+GIVEN = 1 << 20  # times in a row that one may give way: a few times for each row of the widest answer
 
 
 @dataclass(eq=False)
@@ -154,6 +155,7 @@ class Job:
     stop: Stop = field(default_factory=Stop)
     deadline: float | None = None  # by the clock of its stop; it runs from the first ask on
     silent: int = 0  # asks since the last that needed a model
+    given: int = 0  # and how often it gave way since then
     texts: int = 1  # how many leaves it keeps
     tokens: list[int] = field(default_factory=list)  # all that it has emitted, whoever has read it since
     account: Account = field(default_factory=Account)
@@ -226,6 +228,22 @@ class Job:
             emit = Emit(emit.tokens, before, after, emit.drafted, emit.accepted, emit.rounds, emit.canvas)
         self.emitted.append(emit)
 
+    def append(self, tokens: Sequence[int], but: str | None = None) -> None:
+        """Keep tokens behind its text in the sessions of all its models, `but` for one that has done so."""
+        for name, session in self.sessions.items():
+            for token in tokens if name != but else ():
+                session.keep(NOTHING, (ROOT,), (token,))
+
+    def written(self, checked: Checked) -> Written:
+        """The one token that was checked, kept in the sessions of all its models."""
+        token, scored = checked.verdict.token, checked.scored
+        told = (
+            self.laws or self.logprobs is not None
+        )  # warps that a device carried out are not carried out again unread
+        before, after = ([scored.raw(ROOT)], [scored.law(ROOT)]) if told else ([], [])
+        self.append((token,))
+        return Written((token,), before, after)
+
     def _reported(self, emit: Emit, laws: Sequence[Law]) -> Sequence[Law]:
         """What is reported of laws, if anything is."""
         if self.logprobs is None or isinstance(laws, Reports):
@@ -284,10 +302,10 @@ def forwards_of(reply: Any) -> int:
     return 1 if isinstance(reply, UnspoolError) else int(rows_of(reply) > 0)
 
 
-def refuse_endless(silent: int) -> None:
+def refuse_endless(job: Job) -> None:
     """Fail a decoder that has gone on for so long without asking a model that it would never end."""
-    if silent >= SILENT:
+    if job.silent >= SILENT or job.given >= GIVEN:
         raise BadRequest(
-            f"the method went on for {silent} asks in a row without a look at the model, so it would never end. This "
-            "is a fault of the method together with these settings; choose another, or other options."
+            f"the method went on for {job.silent + job.given} asks in a row without a look at the model, so it would "
+            "never end. This is a fault of the method together with these settings; choose another, or other options."
         )

@@ -164,6 +164,10 @@ class Scheduler:
         """Whether a request may go on in this step, or has had more of it than was to be expected."""
         return not self._turns.over(job.account)
 
+    def time_slice(self, job: Job) -> float:
+        """Seconds that its decoder may go on at a time, where it is ready to give way."""
+        return self._turns.time_slice(job.account)
+
     def schedule(self, going: list[Job]) -> ScheduledStep:
         """What to run, now that everybody has asked: prompts first get their chunks, the others share forwards."""
         prompts = {name: self._chunks(name, going) for name in self._runner.prefilling}

@@ -9,7 +9,8 @@ of several clients live together it is clients who take turns, each with all its
 the time by sending more of them. What a text contains does not depend on it, only when it comes.
 
 One step of theirs is cut too: while others wait, a forward computes no more rows for those who take long than take as
-long as a step without them, and the rest of what they asked in later ones. Prompts are read a little at a time, for
+long as a step without them, and the rest of what they asked in later ones; and a rule that has many rows to think about
+gives way between them (`GiveWay`). Prompts are read a little at a time, for
 which a client pays less than for what it writes. And where nobody waits, somebody may come.
 """
 
@@ -20,7 +21,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 
-from .job import RECENT, Account, Job
+from .job import LONG, RECENT, Account, Job
 
 PAUSE, PAUSES = 0.001, 60  # seconds, and how often, that those who take longer wait for one who has just gone
 BRIEF = 0.001  # seconds of a step that nobody is stopped for in the middle of it
@@ -94,6 +95,10 @@ class AllAtOnce:
     def most(self, account: Account) -> float:
         """No limit."""
         return math.inf
+
+    def time_slice(self, account: Account) -> float:
+        """As long as for anything that needs no model."""
+        return LONG
 
     def readers(self, jobs: list[Job]) -> list[Job]:
         """The oldest first."""
@@ -267,6 +272,11 @@ class Turns:
         if self._others and self._party(account) not in self._long:
             return math.inf
         return max(SOON, self._usual - self._taken.get(self._party(account), 0.0)) if self.accompanied else ALONE
+
+    def time_slice(self, account: Account) -> float:
+        """Seconds that a decoder may go on before it gives way: as long as a step takes without those who take long."""
+        rest = self._usual - self._taken.get(self._party(account), 0.0)
+        return min(LONG, max(SOON, rest)) if self.accompanied else LONG
 
     def readers(self, jobs: Sequence[Job]) -> list[Job]:
         """Who reads first: the clients of whose prompts least was read, each in the order of their coming."""

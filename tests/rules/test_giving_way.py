@@ -1,0 +1,207 @@
+"""Rules give way between the rows they work on, so that nobody's token waits for all of a wide search's thoughts."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from letters import Letters
+from toy import Toy
+
+from unspool.core.asks import Check, Done, GiveWay, Score, Scores
+from unspool.core.chance import Philox
+from unspool.core.errors import BadRequest
+from unspool.core.law import NEVER, Law
+from unspool.core.stop import Stop
+from unspool.recipes.methods import fitted
+from unspool.rules.constrain import Constrained, keywords
+from unspool.rules.decode import plain
+from unspool.rules.search.candidates import continuations
+from unspool.runtime.cache.cached_model import CachedModel
+from unspool.runtime.cache.table_model import Table
+from unspool.runtime.engine.engine import Engine
+from unspool.runtime.engine.job import Account
+
+WORDS = Letters(tuple("abcdef "), controls=0, ends=1)
+STOP = Stop(most=6, piece=WORDS.piece)
+
+
+def heard(method, told):
+    """The same method; `told` gets every ask that is no pause, with the number of pauses after its answer."""
+
+    def decoding(*given):
+        inner, reply = method(*given), None
+        while True:
+            try:
+                ask = inner.send(reply)
+            except StopIteration as end:
+                return end.value
+            if isinstance(ask, GiveWay):
+                told[-1][1] += 1
+            elif isinstance(ask, (Score, Check)):
+                told.append([0, 0])
+            reply = yield ask
+            if isinstance(ask, (Score, Check)):
+                scores = reply if isinstance(reply, Scores) else reply.scores
+                told[-1][0] = len(scores.after) + len(scores.leaf)
+
+    return decoding
+
+
+WIDE = (
+    "beam:width=6",
+    "diverse:groups=3,width=2",
+    "stochastic:width=6",
+    "smc:particles=6",
+    "several:count=6",
+    "mcts:rollouts=6,width=6",
+    "neurologic:width=6",
+    "capped_jacobi:size=6",
+    "jacobi:window=5",
+    "blocks:size=6",
+)
+
+
+@pytest.mark.parametrize("spec", WIDE)
+def test_a_wide_rule_gives_way_between_its_rows(spec):
+    told = [[0, 0]]
+    warp = Constrained(keywords("ab", "cd").fit(WORDS)) if spec.startswith("neurologic") else None
+    engine = Engine({"target": CachedModel(Toy(vocab=8, room=4000))})
+    job = engine.submit(heard(fitted(spec, WORDS), told), (1, 2), Philox(1), warp, STOP)
+    engine.run()
+    job.result()
+    rows, pauses = zip(*told[1:-1], strict=True)  # behind the last answer the text may end at once
+    assert max(rows) >= 5
+    drafts = spec.startswith(("jacobi", "blocks"))  # of which those that were accepted are not guessed again
+    assert sum(pauses) >= sum(rows) * (0.3 if drafts else 0.8)
+    assert max(pauses) >= 4
+
+
+def test_many_texts_are_compared_with_one_another_in_pieces():
+    told = [[0, 0]]
+    engine = Engine({"target": CachedModel(Toy(vocab=8, room=4000))})
+    method = heard(fitted("several:count=6,choose=agreement", WORDS), told)
+    engine.submit(method, (1, 2), Philox(1), stop=STOP)
+    engine.run()
+    assert told[-1][1] >= 6 * 6
+
+
+def ended(asking):
+    """What comes of it, and how often it gave way."""
+    found = []
+
+    def asked():
+        found.append((yield from asking))
+
+    pauses = [*asked()]
+    assert all(ask == GiveWay() for ask in pauses)
+    return found[0], len(pauses)
+
+
+def all_at_once(laws, bases, count, fines):
+    """The best of base + log p over all texts, by one look at all of them."""
+    rows = [
+        law.scores.double() if law.is_empty() else law.scores.double() + (b - law.log_z)
+        for law, b in zip(laws, bases, strict=True)
+    ]
+    worth = torch.stack(rows)
+    if fines:
+        worth[:, list(fines)] -= torch.tensor(list(fines.values()), dtype=torch.float64)
+    found = [(-worth[r, x].item(), r, x) for r in range(len(laws)) for x in range(laws[r].size) if worth[r, x] > NEVER]
+    return [(row, token, -value) for value, row, token in sorted(found)[:count]]
+
+
+SCORE = st.sampled_from([NEVER, -3.5, -1.0, 0.0, 0.25, 1e-20, 2e-20, 2.0])
+
+
+@given(
+    rows=st.lists(st.lists(SCORE, min_size=5, max_size=5), min_size=1, max_size=6),
+    bases=st.lists(st.sampled_from([0.0, -0.75, -40.0]), min_size=6, max_size=6),
+    count=st.integers(1, 12),
+    fines=st.dictionaries(st.integers(0, 4), st.sampled_from([0.5, 3.0]), max_size=3),
+)
+@settings(deadline=None, max_examples=200)
+def test_the_best_continuations_are_those_of_all_texts_at_once(rows, bases, count, fines):
+    """To the last bit, whichever text they come from; of equals the earlier text and the lower token lead."""
+    laws = [Law(torch.tensor(row)) for row in rows]
+    bases = bases[: len(rows)]
+    found, pauses = ended(continuations(laws, bases, count, fines))
+    assert [tuple(one) for one in found] == all_at_once(laws, bases, count, fines)
+    assert pauses == len(rows)
+
+
+# ---- what the engine makes of it
+
+
+def giving(times, rounds=10**6):
+    """A method that asks for a row and then gives way so often, again and again."""
+
+    def method(text, chance, warp, stop):
+        for _ in range(rounds):
+            yield Score()
+            for _ in range(times):
+                yield GiveWay()
+        return Done((), "length")
+
+    return method
+
+
+def test_who_gives_way_for_ever_fails_alone(monkeypatch):
+    monkeypatch.setattr("unspool.runtime.engine.job.GIVEN", 5000)
+    monkeypatch.setattr("unspool.runtime.engine.engine.LONG", 0.0)  # of other asks: giving way has bounds of its own
+    monkeypatch.setattr("unspool.runtime.engine.turns.LONG", 0.0)
+    model = CachedModel(Toy(vocab=4, room=200))
+    engine = Engine({"target": model})
+    endless = engine.submit(giving(20_000, rounds=1), (1,), Philox(0), stop=Stop(most=30))
+    other = engine.submit(plain(), (2,), Philox(0), stop=Stop(most=30))
+    engine.run()
+    with pytest.raises(BadRequest, match="5000 asks in a row without a look at the model"):
+        endless.result()
+    assert len(other.result().tokens) == 30
+    assert model.network.slots.in_use == 0
+
+
+def test_a_wide_answer_is_no_endless_one():
+    """As many rows as no beam has, and one who gives way for each."""
+    engine = Engine({"target": CachedModel(Toy(vocab=4))})
+    job = engine.submit(giving(20_000, rounds=2), (1,), Philox(0))
+    engine.run()
+    assert job.result().tokens == ()
+
+
+def test_who_gives_way_is_told_when_its_time_is_over(monkeypatch):
+    monkeypatch.setattr("unspool.runtime.engine.turns.LONG", 0.0)
+    now = itertools.count()
+    engine = Engine({"target": CachedModel(Toy(vocab=4))})
+    stop = replace(STOP, seconds=5, clock=lambda: next(now))
+    job = engine.submit(giving(10**9), (1,), Philox(0), stop=stop)
+    for _ in range(20):
+        if not engine.step():
+            break
+    assert job.result().reason == "time"
+
+
+def test_who_gives_way_can_be_cancelled():
+    model = CachedModel(Toy(vocab=4, room=200))
+    engine = Engine({"target": model})
+    job = engine.submit(giving(10**9), (1,), Philox(0), stop=STOP, account=Account())
+    engine.step()
+    engine.step()
+    engine.cancel(job)
+    assert job.result().reason == "cancelled"
+    assert not engine.step()
+    assert model.network.slots.in_use == 0
+
+
+def test_a_trace_does_not_tell_how_often_a_rule_gave_way():
+    asks = []
+    for times in (0, 40):
+        engine = Engine({"target": Table(3, lambda text: [1.0, 2.0, 3.0])})
+        job = engine.submit(giving(times, rounds=3), (1,), Philox(0))
+        engine.run()
+        asks.append(job.trace.asks)
+    assert asks == [3, 3]
