@@ -576,3 +576,39 @@ def test_the_process_is_ended_in_time_under_an_event_loop_that_hangs(lm, monkeyp
     assert event == "stuck"
     assert "the event loop did not end in time" in record["message"]
     assert any("test_serve_life.py" in place for place in record["where"])
+
+
+BESIDE = """
+import atexit, sys, threading, time
+from pathlib import Path
+from unspool.apps.cli import main
+
+threading.Thread(target=time.sleep, args=(1000,)).start()
+atexit.register(Path(sys.argv[1]).touch)
+sys.exit(main(sys.argv[2:]))
+"""
+
+
+def test_a_process_that_is_done_waits_for_no_thread_and_calls_what_asked_for_its_end(folder, tmp_path):  # noqa: F811
+    script, sign, journal = tmp_path / "beside.py", tmp_path / "sign", tmp_path / "journal"
+    script.write_text(BESIDE)
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    words = [sys.executable, str(script), str(sign), "serve", "-m", str(folder), "--port", str(port)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    environment.pop("UNSPOOL_API_KEY", None)
+    with journal.open("w") as written, subprocess.Popen(words, stderr=written, env=environment) as ran:
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=WAIT) as http:
+
+                def ready():
+                    assert ran.poll() is None, journal.read_text()
+                    with suppress(httpx.TransportError):
+                        return http.get("/readyz").status_code == 200
+
+                until(ready)
+            ran.send_signal(signal.SIGTERM)
+            assert ran.wait(WAIT) == 0
+        finally:
+            ran.kill()
+    assert sign.exists()

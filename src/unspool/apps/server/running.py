@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import asyncio
+import atexit
 import math
 import os
 import signal
@@ -11,6 +12,7 @@ import socket
 import sys
 import threading
 import traceback
+from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
@@ -163,9 +165,20 @@ def run(config: uvicorn.Config) -> int:
         code = STUCK
     if server.ending is not None and server.ending.worker.alive:
         _stuck(server.ending, code or STUCK)
-    if server.ending is not None and len(server.ending.worker.fitting):  # a compiler that is under way would not end
-        os._exit(code)
+    _leave(code)
     return code
+
+
+def _leave(code: int) -> None:
+    """End the process as Python would, but for taking its modules apart, which beside others at work takes seconds.
+
+    Nor is a compiler waited for that is under way.
+    """
+    atexit._run_exitfuncs()
+    for stream in (sys.stdout, sys.stderr):
+        with suppress(OSError, ValueError):  # a pipe that nobody reads any more, or one that was closed
+            stream.flush()
+    os._exit(code)
 
 
 def _stuck(ending: Shutdown, code: int, loop: int = 0) -> None:
