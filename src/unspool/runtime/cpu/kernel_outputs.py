@@ -23,17 +23,26 @@ from .compiled import Kernels, loaded
 Best = list[tuple[int, float]]
 
 
-class KernelOutputs:
-    """Logits [rows, vocab] at an address, and behind them what left the last norm, [rows, dim], if it was wanted.
+class LentMemory:
+    """Memory at an address, which is given back when nobody holds this any more."""
 
-    The memory is given back when nobody holds this, or a tensor made of it, any more.
-    """
-
-    def __init__(self, at: int, rows: int, vocab: int, dim: int, give: Callable[[int], None]) -> None:
-        self._at, self._rows, self._vocab, self._dim, self._give = at, rows, vocab, dim, give
+    def __init__(self, at: int, give: Callable[[int], None]) -> None:
+        self._at, self._give = at, give
 
     def __del__(self) -> None:
         self._give(self._at)
+
+
+class KernelOutputs:
+    """Logits [rows, vocab] at an address, and behind them what left the last norm, [rows, dim], if it was wanted.
+
+    The memory is given back when nobody holds this, or a tensor made of it, any more. Tensors hold the memory and not
+    this, which holds them: Python's collector cannot see through a tensor, and would never free such a circle.
+    """
+
+    def __init__(self, at: int, rows: int, vocab: int, dim: int, give: Callable[[int], None]) -> None:
+        self._at, self._rows, self._vocab, self._dim = at, rows, vocab, dim
+        self._memory = LentMemory(at, give)
 
     @property
     def vocab(self) -> int:
@@ -56,7 +65,7 @@ class KernelOutputs:
 
     def _tensor(self, first: int, width: int) -> Tensor:
         memory = (ctypes.c_float * (self._rows * width)).from_address(self._at + 4 * first)
-        memory.owner = self  # type: ignore[attr-defined]  # held as long as the tensor is
+        memory.owner = self._memory  # type: ignore[attr-defined]  # held as long as the tensor is
         return torch.frombuffer(memory, dtype=torch.float32).view(self._rows, width)
 
 
