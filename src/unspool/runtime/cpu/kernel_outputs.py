@@ -11,6 +11,7 @@ import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -69,10 +70,22 @@ class KernelOutputs:
         return torch.frombuffer(memory, dtype=torch.float32).view(self._rows, width)
 
 
-class KernelLaw(Law):
-    """The law of one row of logits, whose best token a kernel has found; −1 if a number there is not finite."""
+class LogitRows(Protocol):
+    """Logits that become a tensor when somebody looks."""
 
-    def __init__(self, outputs: KernelOutputs, row: int, best: int) -> None:
+    @property
+    def vocab(self) -> int:
+        """Numbers of a row."""
+
+    @property
+    def logits(self) -> Tensor:
+        """All of them, [rows, vocab]."""
+
+
+class KernelLaw(Law):
+    """The law of one row of logits, whose best token a kernel has found; −1 if it was not asked or could not tell."""
+
+    def __init__(self, outputs: LogitRows, row: int, best: int) -> None:
         self._outputs, self._row, self._best = outputs, row, best
 
     @property
@@ -83,9 +96,9 @@ class KernelLaw(Law):
     def size(self) -> int:
         return self._outputs.vocab
 
-    @property
+    @cached_property
     def best(self) -> int:
-        """The most probable token; where a number is not finite PyTorch looks for it, and says what is wrong."""
+        """The most probable token; what no kernel has told PyTorch looks for, and says if a number is not finite."""
         return self._best if self._best >= 0 else Law(self.scores).best
 
 
@@ -137,6 +150,14 @@ def likeliest(scores: Tensor, k: int) -> list[Best] | None:
         [(tokens[at + i], math.exp(values[at + i] - values[at]) / totals[at // k]) for i in range(k)]
         for at in range(0, rows * k, k)
     ]
+
+
+def best_at(at: int, size: int) -> int:
+    """The best of so many numbers at an address; −1 if one is not finite, or no kernels are loaded that could tell."""
+    native, token, value = loaded(), ctypes.c_int32(-1), ctypes.c_float()
+    if native is not None:
+        native.best(at, 1, size, 1, ctypes.byref(value), ctypes.byref(token))
+    return token.value
 
 
 def _native(scores: Tensor) -> Kernels | None:
