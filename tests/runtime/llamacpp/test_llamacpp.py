@@ -224,6 +224,16 @@ def test_a_full_cache_is_an_error_before_any_work_is_lost(files):
     model.score([ScoreRequest(session, chain(1, 1, 1))])
 
 
+def test_cells_of_texts_that_are_gone_hold_others(files):
+    """What nobody uses any more is cut off llama.cpp's sequences, or its cache would be full of it."""
+    model = loaded(files["llama"], room=256)
+    for first in range(5):  # each with 100 cells, on 16 sequences
+        session = model.open([(first + i * i) % VOCAB for i in range(100)])
+        model.score([ScoreRequest(session, chain(1, 2))])
+        session.close()
+    assert model.slots.in_use == 0
+
+
 def test_a_failing_call_leaves_the_session_as_it_was(files, monkeypatch):
     model, truth = loaded(files["llama"]), Truth(files["llama"])
     session = model.open((3, 4))
