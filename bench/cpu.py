@@ -9,7 +9,8 @@ text and gives the logits of all of them, which is what verifying a draft costs;
 llama.cpp runtime and it are installed, by calls of `llama_decode`; its tokens are the likeliest ones, found by torch.
 With one thread all of it is the processor's time, which others on the machine disturb less, else the wall's.
 With `--families N` methods without a draft model, llama.cpp's runtime, its bare loop and its prompt lookup write the
-first N prompts of every family of Spec-Bench in turns (bench/cpu_families.py), and the start of a process is timed;
+first N prompts of every family of Spec-Bench in turns (bench/cpu_families.py), the rows of their forwards are counted
+and priced, and the start of a process is timed;
 `--diverge N` compares N greedy texts of the native runtime with those of llama.cpp's.
 """
 
@@ -207,7 +208,9 @@ def families(args: argparse.Namespace) -> dict[str, Any]:
     except (ModuleNotFoundError, MissingExtra) as missing:
         print(f"without llama.cpp: {missing}")
     prompts = llamacpp.prompts_of(native, args.data, args.families)
-    return cpu_families.families(native, theirs, bare, prompts, args.tokens, args.turns, args.methods)
+    counted = cpu_families.rounds(native, prompts, args.tokens, args.methods)
+    raced = cpu_families.families(native, theirs, bare, prompts, args.tokens, args.turns, args.methods)
+    return {**raced, "rounds": counted}
 
 
 def started(args: argparse.Namespace) -> dict[str, Any]:

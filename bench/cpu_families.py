@@ -8,19 +8,23 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 from time import perf_counter
 from typing import Any
 
 from llamacpp import BARE, Bare, gain, timed
 
 from unspool.api.lm import LM
+from unspool.api.settings import Settings
+from unspool.runtime.engine.price import measure
 
 METHODS = ("plain", "auto", "merge:nodes=3", "lookup:depth=3", "lookup:depth=7", "suffix:depth=3")
 THEIRS = "llama.cpp's runtime"
 TORCH = ("-c", "import torch; print(torch.__version__)")
+FREE = ("priced", "free")
 RUN = ("-m", "unspool", "run", "Why is the sky blue?", "--max-tokens", "4", "--model")
 
 
@@ -66,6 +70,44 @@ def families(
     if bare is not None and theirs is not None:
         result["llama_cpp_runtime_over_bare"] = gain(found, "bare", THEIRS)
     return result
+
+
+def rounds(lm: LM, prompts: Mapping[str, tuple[int, ...]], count: int, methods: Sequence[str]) -> dict[str, Any]:
+    """The forwards of every method on every family by their rows, and their price over plain decoding's.
+
+    The price of a forward is that of so many rows in this run, so the clock is read for no text: where a method asks
+    for the same rows as plain decoding its gain is 1, whatever else the machine does. `free` is the gain if rows cost
+    nothing: tokens per forward.
+    """
+    cost, executor = measure(lm.model), lm.model.executor
+    forward, rows = executor.forward, Counter[int]()
+
+    def counting(requests: Any, wants: Any) -> None:
+        rows[sum(map(len, requests))] += 1
+        forward(requests, wants)
+
+    found: dict[str, dict[str, Any]] = {family: {} for family in prompts}
+    executor.forward = counting
+    try:
+        for family, prompt in prompts.items():
+            timed(lm, prompt, 1, "plain")  # reads the prompt
+            for name in methods:
+                rows.clear()
+                text = lm.generate(list(prompt), Settings(max_tokens=count, temperature=0.0), method=name)
+                price, tokens = sum(cost(n) * times for n, times in rows.items()), len(text.tokens)
+                gains = {"priced": round(tokens * cost(1) / price, 3), "free": round(tokens / rows.total(), 3)}
+                found[family][name] = {"tokens": tokens, "rows": dict(sorted(rows.items())), **gains}
+    finally:
+        executor.forward = forward
+    gains = {name: [row[name] for row in found.values()] for name in methods}
+    over = {
+        name: {
+            kind: {"mean": round(mean(x[kind] for x in all_), 3), "least": min(x[kind] for x in all_)} for kind in FREE
+        }
+        for name, all_ in gains.items()
+    }
+    prices = {str(n): round(1e3 * t, 2) for n, t in zip(cost.rows, cost.times, strict=True)}
+    return {"price_ms": prices, "by_family": found, "over_plain": over}
 
 
 def written(bare: Bare, prompt: Sequence[int], count: int, lm: LM, name: str) -> tuple[tuple[int, ...], float]:

@@ -22,7 +22,7 @@ from patience import until
 from unspool.core.law import Law, best_of
 from unspool.models.quant import QuantBlocks
 from unspool.runtime.cpu import compiled as build
-from unspool.runtime.cpu import kernel_outputs
+from unspool.runtime.cpu import kernel_outputs, packed
 from unspool.runtime.cpu.compiled import Kernels, NoKernels
 from unspool.runtime.cpu.packed import PAGE, REGION, DecodedLinear, HugePages, PackedLinear, table_of
 
@@ -211,6 +211,18 @@ def test_several_threads_may_call_at_once_and_a_fork_has_threads_of_its_own(nati
             time.sleep(0.02)  # its own threads fall asleep in between
         os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
+
+
+@pytest.mark.parametrize("threads", [2, 3])
+def test_a_large_matrix_is_put_into_tiles_by_all_threads(native, monkeypatch, threads):
+    blocks = [random_blocks(name, 300, 256) for name in ("Q4_1", "Q6_K")]
+    torch.set_num_threads(1)
+    alone = PackedLinear(blocks, None, native)
+    monkeypatch.setattr(packed, "SMALL", 1000)
+    torch.set_num_threads(threads)
+    together = PackedLinear(blocks, None, native)
+    torch.set_num_threads(1)
+    assert all(torch.equal(ours, theirs) for ours, theirs in zip(together.tiles, alone.tiles, strict=True))
 
 
 def test_without_kernels_blocks_are_decoded():

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ctypes
+
 import pytest
 import torch
 from contracts import exercise
@@ -16,6 +18,7 @@ from unspool.core.tree import NOTHING, ROOT, Tree
 from unspool.models.weights import GGUFCheckpoint
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cpu.compiled import kernels
+from unspool.runtime.cpu.kernel_outputs import KernelOutputs
 from unspool.runtime.cpu.packed import DecodedLinear, PackedLinear, PackedLoader, chosen, resolved
 from unspool.runtime.cpu.packed_llama import PackedExecutor, PackedLlama, load_packed
 from unspool.runtime.engine.contracts import ScoreRequest
@@ -173,6 +176,19 @@ def test_a_forward_tells_the_best_tokens_of_its_rows_and_leaves_its_logits_to_wh
     assert torch.equal(law.scores, kept[2])
     assert torch.equal(view, kept[0])
     assert torch.equal(network.ends.head(state[None])[0], kept[1])
+
+
+def test_memory_is_given_back_when_the_last_tensor_of_it_goes():
+    """Looked at or not: what holds itself through a tensor is never freed, and a sampled text would keep every row."""
+    memory, gone = (ctypes.c_float * 10)(*range(10)), list[int]()
+    outputs = KernelOutputs(ctypes.addressof(memory), 2, 4, 1, gone.append)
+    row, states = outputs.logits[1], outputs.states
+    assert row.tolist() == [4, 5, 6, 7]
+    assert states.tolist() == [[8], [9]]
+    del outputs, row
+    assert not gone
+    del states
+    assert gone == [ctypes.addressof(memory)]
 
 
 @needs_kernels

@@ -224,23 +224,49 @@ def test_a_full_cache_is_an_error_before_any_work_is_lost(files):
     model.score([ScoreRequest(session, chain(1, 1, 1))])
 
 
+def test_cells_of_texts_that_are_gone_hold_others(files):
+    """What nobody uses any more is cut off llama.cpp's sequences, or its cache would be full of it."""
+    model = loaded(files["llama"], room=256)
+    for first in range(5):  # each with 100 cells, on 16 sequences
+        session = model.open([(first + i * i) % VOCAB for i in range(100)])
+        model.score([ScoreRequest(session, chain(1, 2))])
+        session.close()
+    assert model.slots.in_use == 0
+
+
 def test_a_failing_call_leaves_the_session_as_it_was(files, monkeypatch):
     model, truth = loaded(files["llama"]), Truth(files["llama"])
     session = model.open((3, 4))
     model.score([ScoreRequest(session, NOTHING)])
-    decode = LlamaContext._decode
+    call = LlamaContext._call
 
-    def failing(self, rows):
-        decode(self, rows)
+    def failing(self, count):
+        call(self, count)
         raise BadModel("no")
 
-    monkeypatch.setattr(LlamaContext, "_decode", failing)
+    monkeypatch.setattr(LlamaContext, "_call", failing)
     with pytest.raises(BadModel):
         model.score([ScoreRequest(session, chain(5, 6))])
-    monkeypatch.setattr(LlamaContext, "_decode", decode)
+    monkeypatch.setattr(LlamaContext, "_call", call)
     assert model.slots.in_use == 2
     (scores,) = model.score([ScoreRequest(session, chain(5, 7))])
     assert torch.allclose(scores.law(1).scores.double(), truth((3, 4, 5, 7)), atol=2e-5)
+
+
+def test_laws_that_are_held_outlive_the_next_call_and_the_model(files):
+    """Rows of logits stay where llama.cpp has them until somebody looks, and it writes the next ones there."""
+    model, truth = loaded(files["llama"]), Truth(files["llama"])
+    session = model.open((3, 4))
+    (first,) = model.score([ScoreRequest(session, chain(5, 6))])
+    session.keep(chain(5, 6), (1,), (7,))
+    (second,) = model.score([ScoreRequest(session, NOTHING)])
+    model.network.llama.close()
+    for law, text in ((first.leaf[0], (3, 4)), (first.after[1], (3, 4, 5, 6)), (second.leaf[0], (3, 4, 5, 6, 7))):
+        want = truth(text)
+        assert torch.allclose(law.scores.double(), want, atol=2e-5)
+        assert law.best == int(want.argmax())
+    best = [[token for token, _ in row] for row in first.best(3)]
+    assert best == [truth(text).topk(3).indices.tolist() for text in ((3, 4), (3, 4, 5), (3, 4, 5, 6))]
 
 
 def test_what_leaves_the_last_norm_is_the_native_runtimes_too(files):

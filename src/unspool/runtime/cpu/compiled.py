@@ -151,6 +151,13 @@ def loaded() -> Kernels | None:
     return kernels() if _native.cache_info().currsize else None
 
 
+def load_if_compiled() -> None:
+    """Load the kernels if they were compiled for this machine before."""
+    with suppress(NoKernels):
+        if _library(_flags(_native_options()), home_folder()).exists():
+            kernels()
+
+
 def missing() -> str | None:
     """Why there are no kernels, or None if there are."""
     found = _native()
@@ -162,8 +169,7 @@ def _native() -> Kernels | str:
     try:
         if os.environ.get(OFF) == "0":
             raise NoKernels(f"{OFF} is 0")
-        option = "-march=native" if platform.machine().lower() in ("x86_64", "amd64") else "-mcpu=native"
-        library = compiled((option,))
+        library = compiled(_native_options())
     except NoKernels as error:
         return str(error)
     try:
@@ -178,19 +184,16 @@ def compiled(options: tuple[str, ...], folder: Path | None = None) -> Path:
     It is found by a hash of its sources, the options and the processor, written beside its place and moved there at
     once; a folder that others may write to is not used, since whatever lies there is run.
     """
-    flags = ["-std=gnu11", "-O2", "-ffp-contract=off", "-fPIC", "-shared", *options]
-    here = Path(__file__).parent
-    texts = [(here / name).read_bytes() for name in SOURCES]
-    mark = hashlib.sha256(b"\0".join((*texts, " ".join(flags).encode(), _processor()))).hexdigest()[:24]
+    flags = _flags(options)
     folder = _safe(home_folder() if folder is None else folder)
-    library = folder / f"packed-{mark}.so"
+    library = _library(flags, folder)
     if library.exists():
         return _own(library)
     compiler = _compiler()
     part = tempfile.NamedTemporaryFile(dir=folder, suffix=".part", delete=False)  # noqa: SIM115 (moved away)
     part.close()
     try:
-        _call([compiler, *flags, str(here / SOURCES[-1]), "-o", part.name, "-lm", "-lpthread"])
+        _call([compiler, *flags, str(Path(__file__).parent / SOURCES[-1]), "-o", part.name, "-lm", "-lpthread"])
         if not os.path.getsize(part.name):
             raise NoKernels(f"{compiler} says that it has compiled them, and has written nothing")
         os.chmod(part.name, 0o700)  # whatever the umask is: what others may write to is not loaded
@@ -200,6 +203,22 @@ def compiled(options: tuple[str, ...], folder: Path | None = None) -> Path:
     finally:
         Path(part.name).unlink(missing_ok=True)
     return library
+
+
+def _native_options() -> tuple[str, ...]:
+    """What describes this machine to a compiler."""
+    return ("-march=native" if platform.machine().lower() in ("x86_64", "amd64") else "-mcpu=native",)
+
+
+def _flags(options: tuple[str, ...]) -> list[str]:
+    return ["-std=gnu11", "-O2", "-ffp-contract=off", "-fPIC", "-shared", *options]
+
+
+def _library(flags: list[str], folder: Path) -> Path:
+    """Where the library is that these flags make of the sources as they are."""
+    texts = [(Path(__file__).parent / name).read_bytes() for name in SOURCES]
+    mark = hashlib.sha256(b"\0".join((*texts, " ".join(flags).encode(), _processor()))).hexdigest()[:24]
+    return folder / f"packed-{mark}.so"
 
 
 def _call(command: list[str]) -> None:

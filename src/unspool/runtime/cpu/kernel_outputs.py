@@ -11,6 +11,7 @@ import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -23,17 +24,26 @@ from .compiled import Kernels, loaded
 Best = list[tuple[int, float]]
 
 
-class KernelOutputs:
-    """Logits [rows, vocab] at an address, and behind them what left the last norm, [rows, dim], if it was wanted.
+class LentMemory:
+    """Memory at an address, which is given back when nobody holds this any more."""
 
-    The memory is given back when nobody holds this, or a tensor made of it, any more.
-    """
-
-    def __init__(self, at: int, rows: int, vocab: int, dim: int, give: Callable[[int], None]) -> None:
-        self._at, self._rows, self._vocab, self._dim, self._give = at, rows, vocab, dim, give
+    def __init__(self, at: int, give: Callable[[int], None]) -> None:
+        self._at, self._give = at, give
 
     def __del__(self) -> None:
         self._give(self._at)
+
+
+class KernelOutputs:
+    """Logits [rows, vocab] at an address, and behind them what left the last norm, [rows, dim], if it was wanted.
+
+    The memory is given back when nobody holds this, or a tensor made of it, any more. Tensors hold the memory and not
+    this, which holds them: Python's collector cannot see through a tensor, and would never free such a circle.
+    """
+
+    def __init__(self, at: int, rows: int, vocab: int, dim: int, give: Callable[[int], None]) -> None:
+        self._at, self._rows, self._vocab, self._dim = at, rows, vocab, dim
+        self._memory = LentMemory(at, give)
 
     @property
     def vocab(self) -> int:
@@ -56,14 +66,26 @@ class KernelOutputs:
 
     def _tensor(self, first: int, width: int) -> Tensor:
         memory = (ctypes.c_float * (self._rows * width)).from_address(self._at + 4 * first)
-        memory.owner = self  # type: ignore[attr-defined]  # held as long as the tensor is
+        memory.owner = self._memory  # type: ignore[attr-defined]  # held as long as the tensor is
         return torch.frombuffer(memory, dtype=torch.float32).view(self._rows, width)
 
 
-class KernelLaw(Law):
-    """The law of one row of logits, whose best token a kernel has found; −1 if a number there is not finite."""
+class LogitRows(Protocol):
+    """Logits that become a tensor when somebody looks."""
 
-    def __init__(self, outputs: KernelOutputs, row: int, best: int) -> None:
+    @property
+    def vocab(self) -> int:
+        """Numbers of a row."""
+
+    @property
+    def logits(self) -> Tensor:
+        """All of them, [rows, vocab]."""
+
+
+class KernelLaw(Law):
+    """The law of one row of logits, whose best token a kernel has found; −1 if it was not asked or could not tell."""
+
+    def __init__(self, outputs: LogitRows, row: int, best: int) -> None:
         self._outputs, self._row, self._best = outputs, row, best
 
     @property
@@ -74,10 +96,14 @@ class KernelLaw(Law):
     def size(self) -> int:
         return self._outputs.vocab
 
-    @property
+    @cached_property
     def best(self) -> int:
-        """The most probable token; where a number is not finite PyTorch looks for it, and says what is wrong."""
-        return self._best if self._best >= 0 else Law(self.scores).best
+        """The most probable token; what no kernel has told PyTorch looks for, and says if a number is not finite."""
+        if self._best >= 0:
+            return self._best
+        value, token = self.scores.max(0)  # one call: behind a forward each takes 10 to 40 µs
+        self._refuse_unusable(float(value))
+        return int(token)
 
 
 class KernelStates(Mapping[int, Tensor]):
@@ -128,6 +154,14 @@ def likeliest(scores: Tensor, k: int) -> list[Best] | None:
         [(tokens[at + i], math.exp(values[at + i] - values[at]) / totals[at // k]) for i in range(k)]
         for at in range(0, rows * k, k)
     ]
+
+
+def best_at(at: int, size: int) -> int:
+    """The best of so many numbers at an address; −1 if one is not finite, or no kernels are loaded that could tell."""
+    native, token, value = loaded(), ctypes.c_int32(-1), ctypes.c_float()
+    if native is not None:
+        native.best(at, 1, size, 1, ctypes.byref(value), ctypes.byref(token))
+    return token.value
 
 
 def _native(scores: Tensor) -> Kernels | None:

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from copy import copy
 from functools import cached_property
+from threading import Thread
 
 import torch
 import torch.nn.functional as F  # noqa: N812 (its usual name)
@@ -31,6 +32,8 @@ WIDE = (*FAST, "fp32")
 PAGE = 1 << 21
 REGION = 1 << 25  # bytes that are mapped at a time; what of them is never written takes no memory
 ALIGNED = 64
+SMALL = 1 << 20  # bytes of a matrix that one thread puts into tiles; of larger ones each has a share
+AT_ONCE = 16  # rows of a tile
 KINDS = {FORMATS[number].name: number for number in (2, 3, 6, 7, 8, 12, 13, 14)}  # formats that the kernels read
 
 
@@ -201,7 +204,19 @@ def _tiled(part: QuantBlocks, native: Kernels, memory: HugePages | None) -> Tens
     size, data = native.tiled_bytes(kind, rows, columns), part.data.contiguous()
     assert size, f"{part.format.name} blocks do not fill {columns} columns"  # the file's directory was checked
     tiles = torch.empty(size, dtype=torch.uint8) if memory is None else memory.take(size)
-    native.tile(kind, ctypes.c_void_p(data.data_ptr()), rows, columns, ctypes.c_void_p(tiles.data_ptr()))
+    share = -(-rows // (torch.get_num_threads() if size > SMALL else 1) // AT_ONCE) * AT_ONCE  # of each thread
+    wide, tall = data.nbytes // rows, native.tiled_bytes(kind, AT_ONCE, columns) // AT_ONCE  # bytes of a row
+
+    def tile(first: int) -> None:
+        source, target = data.data_ptr() + first * wide, tiles.data_ptr() + first * tall
+        native.tile(kind, ctypes.c_void_p(source), min(share, rows - first), columns, ctypes.c_void_p(target))
+
+    others = [Thread(target=tile, args=(first,)) for first in range(share, rows, share)]
+    for other in others:
+        other.start()
+    tile(0)
+    for other in others:
+        other.join()
     return tiles
 
 

@@ -9,15 +9,25 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
 
 from ...core.errors import BadRequest, OutOfRoom
-from ..cache.forward_request import ForwardRequest, attach_rows, prompt_top_tokens
+from ..cache.forward_request import (
+    NO_STATES,
+    BestTokens,
+    ForwardRequest,
+    attach_outputs,
+    attach_rows,
+    prompt_top_tokens,
+)
 from ..cache.sequence import CachedSequence, DraftNode
+from ..cpu.kernel_outputs import KernelLaw, best_of
 from ..engine.contracts import LAST
-from .llama_context import BATCH, ContextRow, LlamaContext
+from .last_outputs import LastOutputs
+from .llama_context import BATCH, OUTPUTS, ContextRow, LlamaContext
 from .sequences import CellPool, Sequences
 
 Anchor = tuple[CachedSequence, DraftNode | None]  # what new tokens hang from: a drafted token, or the end of a text
@@ -40,6 +50,9 @@ class SequenceExecutor:
                 f"llama.cpp's runtime gives the hidden state 'hidden:{LAST}', which leaves the last norm, and not "
                 f"{', '.join(f'hidden:{layer}' for layer in wants if layer != LAST)}. Use the native runtime for it."
             )
+        if len(requests) == 1 and not wants and self._is_line(requests[0]):
+            self._line(requests[0])
+            return
         outputs, told = _outputs(requests)
         rows = sum(map(len, outputs))
         logits = torch.empty(rows, self._context.vocab)
@@ -53,6 +66,38 @@ class SequenceExecutor:
     def forget(self, sequence: CachedSequence, size: int = 0) -> None:
         """Cells are let go by the pool alone."""
 
+    def _is_line(self, request: ForwardRequest) -> bool:
+        """Whether the tokens of a request follow each other at the end of its text, and fit into one call."""
+        owed, added = request.owed, request.added
+        return (
+            len(owed) + len(added) <= self._context.most
+            and len(added) < OUTPUTS
+            and not (request.best and len(owed) > 1)
+            and all(above == at for at, (_, above) in enumerate(added, -1))
+        )
+
+    def _line(self, request: ForwardRequest) -> None:
+        """Compute what one text is asked mostly, a token or a chain of drafts: no tensor is made before one is read."""
+        owed, leaf, cells = request.owed, request.leaf, self._sequences.cells
+        silent = max(0, len(owed) - 1)
+        self._sweep()
+        number = self._sequence((leaf, None), {})
+        tokens = [*owed, *(token for token, _ in request.added)]
+        try:
+            outputs = self._context.compute_line(number, tokens, len(leaf.slots), silent)
+        except BaseException:  # parts of it may be stored
+            self._sequences.cut(number, len(cells[number]))
+            raise
+        cells[number] += request.slots
+        request.likeliest = partial(_likeliest, outputs)
+        best = outputs.best()
+        attach_outputs(request, lambda row: KernelLaw(outputs, row, best[row]), NO_STATES, 0)
+
+    def _sweep(self) -> None:
+        if self._pool.freed:
+            self._pool.freed = False
+            self._sequences.sweep(self._pool.users)
+
     def _run(
         self,
         requests: list[ForwardRequest],
@@ -61,7 +106,7 @@ class SequenceExecutor:
         states: Tensor | None,
     ) -> None:
         """Compute requests together as long as there are sequences for them, then go on with the rest."""
-        self._sequences.sweep(self._pool.users)
+        self._sweep()
         paths: dict[int, list[int]] = {}  # the new cells of every sequence that is busy
         rows: list[ContextRow] = []
         for request, output in zip(requests, outputs, strict=True):
@@ -173,6 +218,10 @@ def _outputs(requests: list[ForwardRequest]) -> tuple[list[dict[int, int]], list
             at += 1
             told.append((request, place))
     return outputs, told
+
+
+def _likeliest(outputs: LastOutputs, k: int) -> BestTokens:
+    return best_of(outputs.logits, k)
 
 
 def _tips(request: ForwardRequest) -> Iterator[list[int]]:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from ...core.errors import BadModel, OutOfRoom
+from .last_outputs import LastOutputs
 from .library import BatchStruct, library, said
 
 BATCH = 512  # tokens in one call, so also the rows that its matrix products see together
@@ -46,6 +47,7 @@ class LlamaContext:
         self, path: Path, room: int, cache: torch.dtype, gpu: bool, sequences: int = SEQUENCES, states: int = SEQUENCES
     ) -> None:
         self._library = lib = library()
+        self._last: weakref.ref[LastOutputs] | None = None
         self.path = path
         settings = lib.llama_model_default_params()
         settings.n_gpu_layers = _ALL_LAYERS if gpu else 0
@@ -83,7 +85,7 @@ class LlamaContext:
         lib, threads = self._library, torch.get_num_threads()
         settings = lib.llama_context_default_params()
         room = -(-room // _STEP) * _STEP
-        self._most = most = min(BATCH, room)  # tokens in one call
+        self.most = most = min(BATCH, room)  # tokens in one call
         settings.n_ctx, settings.n_batch, settings.n_ubatch, settings.n_seq_max = room, most, most, sequences
         settings.n_outputs_max, settings.n_threads, settings.n_threads_batch = OUTPUTS, threads, threads
         settings.type_k = settings.type_v = KINDS[cache]
@@ -110,12 +112,15 @@ class LlamaContext:
         self._counts, self._sets = (ctypes.c_int32 * BATCH)(), (ctypes.c_void_p * BATCH)()
         self._wanted = (ctypes.c_int8 * BATCH)()
         at = ctypes.addressof
+        self._own = [self._ids((number,)) for number in range(self.sequences)]
+        self._own_at = [at(ids) for ids in self._own]
         self._batch = BatchStruct(
             0, at(self._tokens), None, at(self._places), at(self._counts), at(self._sets), at(self._wanted)
         )
 
     def close(self) -> None:
         """Free the model and its cache now; nothing can be computed any more."""
+        self._save_last()
         self._free()
 
     # ---- computing
@@ -132,17 +137,29 @@ class LlamaContext:
             rows = [row for row in rows if row.output >= 0]
         self._compute(rows, logits, hidden)
 
+    def compute_line(self, sequence: int, tokens: Sequence[int], place: int, silent: int) -> LastOutputs:
+        """Compute tokens that follow each other at the end of a sequence, in one call: what decoding asks for most.
+
+        All but the first `silent` have logits.
+        """
+        count, lib = len(tokens), self._library
+        self._prepare(embeds=False)
+        ids = self._own_at[sequence]
+        for number, token in enumerate(tokens):  # mostly one: slices would be slower
+            self._tokens[number], self._places[number] = token, place + number
+            self._counts[number], self._sets[number], self._wanted[number] = self._each, ids, number >= silent
+        self._call(count)
+        rows = [self._output(lib.llama_get_logits_ith(self.context, number)) for number in range(silent, count)]
+        outputs = LastOutputs(rows, self.vocab, self)
+        self._last = weakref.ref(outputs)
+        return outputs
+
     def _compute(self, rows: Sequence[ContextRow], logits: Tensor | None, hidden: Tensor | None) -> None:
         if not rows:
             return
         lib = self._library
-        if (threads := torch.get_num_threads()) != self._threads:
-            lib.llama_set_n_threads(self.context, threads, threads)
-            self._threads = threads
-        if (embeds := hidden is not None) != self._embeds:
-            lib.llama_set_embeddings(self.context, embeds)
-            self._embeds = embeds
-        for call in _calls(rows, self._most):
+        self._prepare(hidden is not None)
+        for call in _calls(rows, self.most):
             self._decode(call)
             for number, row in enumerate(call):
                 if row.output < 0 or logits is None:
@@ -151,8 +168,22 @@ class LlamaContext:
                 if hidden is not None:
                     self._copy(lib.llama_get_embeddings_ith(self.context, number), hidden, row.output)
 
+    def _save_last(self) -> None:
+        """Have outputs copied that somebody holds: their memory is about to be another's."""
+        if self._last is not None and (outputs := self._last()) is not None:
+            outputs.logits  # noqa: B018  (which copies them)
+
+    def _prepare(self, embeds: bool) -> None:
+        """Have llama.cpp take as many threads as torch now, and make what leaves the last norm or not."""
+        if (threads := torch.get_num_threads()) != self._threads:
+            self._library.llama_set_n_threads(self.context, threads, threads)
+            self._threads = threads
+        if embeds != self._embeds:
+            self._library.llama_set_embeddings(self.context, embeds)
+            self._embeds = embeds
+
     def _decode(self, rows: Sequence[ContextRow]) -> None:
-        """One call of llama_decode; on failure nothing of it stays in the sequences, as far as they are cut again."""
+        """Compute rows in one call."""
         count = len(rows)
         ids = {row.sequences: self._ids(row.sequences) for row in rows}
         where = {sequences: ctypes.addressof(array) for sequences, array in ids.items()}
@@ -161,6 +192,11 @@ class LlamaContext:
         self._counts[:count] = [len(ids[row.sequences]) for row in rows]
         self._sets[:count] = [where[row.sequences] for row in rows]
         self._wanted[:count] = [row.output >= 0 for row in rows]
+        self._call(count)
+
+    def _call(self, count: int) -> None:
+        """One call of llama_decode; on failure nothing of it stays in the sequences, as far as they are cut again."""
+        self._save_last()
         self._batch.n_tokens = count
         code = self._library.llama_decode(self.context, self._batch)
         if code == 1:
@@ -169,9 +205,12 @@ class LlamaContext:
             raise BadModel(f"{self.path}: llama.cpp could not compute {count} tokens, error {code} ({said()}).")
 
     def _copy(self, source: int | None, target: Tensor, row: int) -> None:
+        ctypes.memmove(target.data_ptr() + row * target.stride(0) * 4, self._output(source), target.shape[1] * 4)
+
+    def _output(self, source: int | None) -> int:
         if not source:
             raise BadModel(f"{self.path}: llama.cpp gave no output where one was asked for ({said()}).")
-        ctypes.memmove(target.data_ptr() + row * target.stride(0) * 4, source, target.shape[1] * 4)
+        return source
 
     # ---- sequences
 

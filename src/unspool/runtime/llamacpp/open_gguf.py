@@ -13,6 +13,7 @@ from ...models.quant import FORMATS, UNREADABLE
 from ...models.vocabulary import Vocabulary
 from ..cache.cached_model import CachedModel
 from ..cache.uncached_model import UncachedModel
+from ..cpu.compiled import load_if_compiled
 from ..network.network import Batch, NetworkOutputs
 from .executor import SequenceExecutor
 from .library import library
@@ -57,6 +58,7 @@ def load_llamacpp(
     if cache not in KINDS:
         raise BadRequest(f"llama.cpp keeps no cache in {cache}; choose fp32, fp16 or bf16.")
     context = LlamaContext(path, room or longest * _usual_room(file), cache, gpu, sequences, STATES)
+    load_if_compiled()  # they find the best of a row of logits in a third of PyTorch's time
     words = vocabulary_of(file.metadata, context, str(path))
     if context.recurrent:
         note = "it carries a state from token to token, which cannot be cut where a draft was rejected"

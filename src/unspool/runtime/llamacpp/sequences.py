@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Collection, Sequence
+from itertools import chain
 from typing import Protocol
 
 from ...core.errors import OutOfRoom
@@ -22,6 +23,7 @@ class CellPool(KVPool):
         super().__init__(0)
         self.room = room
         self.users: dict[int, int] = {}
+        self.freed = False  # whether nobody uses some cells any more that somebody used when this was last set so
         self._next = 0
 
     @property
@@ -45,6 +47,7 @@ class CellPool(KVPool):
         for slot in slots:
             if users[slot] == 1:
                 del users[slot]
+                self.freed = True
             else:
                 users[slot] -= 1
 
@@ -69,6 +72,7 @@ class Sequences:
     def __init__(self, memory: SequenceMemory, count: int) -> None:
         self._memory = memory
         self.cells: list[list[int]] = [[] for _ in range(count)]
+        self._last = 0  # the one that was found last, which a text that goes on will look for again
 
     def sweep(self, users: Collection[int]) -> None:
         """Cut off what nobody uses any more: from its first unused cell on, nothing of a sequence is used."""
@@ -78,8 +82,10 @@ class Sequences:
 
     def ending(self, cell: int, place: int, busy: Collection[int]) -> int | None:
         """A sequence that ends in this cell and is not busy."""
-        for number, cells in enumerate(self.cells):
+        for number in chain((self._last,), range(len(self.cells))):
+            cells = self.cells[number]
             if len(cells) == place + 1 and cells[place] == cell and number not in busy:
+                self._last = number
                 return number
         return None
 
