@@ -89,7 +89,10 @@ class LM:
         A text is put into the model's chat template, if it has one, as a user's message; with `raw` it is continued as
         it stands. What is given by name (`max_tokens=32, temperature=0.8`) stands above `settings`.
         """
-        output = self.batch([prompt], replace(settled(settings, given), n=1), method, raw=raw)[0]
+        asked = replace(settled(settings, given), n=1)
+        output = self.batch([prompt], asked, method, raw=raw)[0]
+        if output.note is None and api.finished.cut_short(output, asked, self.vocabulary):
+            output.writer.note = api.finished.CUT
         if output.note:
             _LOG.warning(output.note)
         return output
