@@ -91,7 +91,8 @@ class LM:
         """
         asked = replace(settled(settings, given), n=1)
         output = self.batch([prompt], asked, method, raw=raw)[0]
-        if output.note is None and api.finished.cut_short(output, asked, self.vocabulary):
+        formed = asked.constraint is not None and output.note is None
+        if formed and api.finished.cut_short(output, asked, self.vocabulary):
             output.writer.note = api.finished.CUT
         if output.note:
             _LOG.warning(output.note)
