@@ -84,16 +84,14 @@ class LM:
         raw: bool = False,
         **given: Unpack[Given],
     ) -> Output:
-        """One text after a prompt, by the name of a method (`unspool methods`) with its options, or by a method.
+        """One text after a prompt, by a method or its name with options; what is given by name is above `settings`.
 
-        A text is put into the model's chat template, if it has one, as a user's message; with `raw` it is continued as
-        it stands. What is given by name (`max_tokens=32, temperature=0.8`) stands above `settings`.
+        A text is put into the model's chat template, if it has one; with `raw` it is continued as it stands.
         """
         asked = replace(settled(settings, given), n=1)
         output = self.batch([prompt], asked, method, raw=raw)[0]
-        formed = asked.constraint is not None and output.note is None
-        if formed and api.finished.cut_short(output, asked, self.vocabulary):
-            output.writer.note = api.finished.CUT
+        if asked.constraint is not None and api.finished.cut_short(output, asked, self.vocabulary):
+            output.writer.note = output.note or api.finished.CUT
         if output.note:
             _LOG.warning(output.note)
         return output

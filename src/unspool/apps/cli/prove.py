@@ -46,8 +46,8 @@ def prove(method: tuple[str, ...], quick: bool, claim: str | None, as_json: bool
     """
     # Hypothesis keeps what it worked out about Unicode; left alone, in the folder that one happens to be in.
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(home() / "hypothesis"))
-    # torch and hypothesis come with it, which --help does not wait for; hypothesis reads the environment set above.
     with starting():
+        # torch and hypothesis come with it, which --help does not wait for; hypothesis reads the environment set above.
         from .proving import jobs, replayed, told
 
     if replay not in (None, NOW):
