@@ -84,10 +84,7 @@ class LM:
         raw: bool = False,
         **given: Unpack[Given],
     ) -> Output:
-        """One text after a prompt, by a method or its name with options; what is given by name is above `settings`.
-
-        A text is put into the model's chat template, if it has one; with `raw` it is continued as it stands.
-        """
+        """One text, by a method or its name; a text is put into the chat template, if there is one, unless `raw`."""
         asked = replace(settled(settings, given), n=1)
         output = self.batch([prompt], asked, method, raw=raw)[0]
         if asked.constraint is not None and api.finished.cut_short(output, asked, self.vocabulary):
