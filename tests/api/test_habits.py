@@ -160,9 +160,12 @@ def test_notebooks_get_pictures_without_markup_of_the_models(lm):
     output = lm.generate("abcabc", method="lookup", max_tokens=12, ignore_eos=True)
     shown = output._repr_html_()
     assert shown.count("<span") == sum(bool(event.text) for event in output.events)
+    assert (">drafted</b>" in shown) is any(event.drafted for event in output.events)
+    assert ">drafted</b>" not in lm.generate("abc", max_tokens=4)._repr_html_()
     assert "<script" not in shown
     found = compare(lm, ["lookup"], ["ab"], max_tokens=4)
     assert "lookup" in found._repr_html_()
     assert "tokens in" in output.trace._repr_html_()
     canvas = unspool.Canvas.blank((1, 2), 3)
     assert canvas._repr_html_().count("<td") == 5
+    assert canvas._repr_html_().count(">·<") == 3  # a hole can be seen

@@ -80,6 +80,22 @@ def test_what_are_no_prompts(lm, call, prompts):
         call(lm, prompts)
 
 
+PICTURE = {"type": "image_url", "image_url": {"url": "data:,"}}
+
+
+@pytest.mark.parametrize("part", [PICTURE, {"type": "input_audio"}, {"type": "video"}, {"type": "text"}, "a", 5])
+def test_pictures_and_sound_are_refused_by_name(lm, part):
+    """A template of a model that sees would put a mark of a picture into the text, and nothing behind it."""
+    kind = part["type"] if isinstance(part, dict) else type(part).__name__
+    with pytest.raises(BadRequest, match=rf"message 0 has a part of the type '{kind}'.*no pictures"):
+        lm.generate([{"role": "user", "content": [{"type": "text", "text": "What is this?"}, part]}], FEW)
+
+
+def test_parts_of_text_are_one_text(lm):
+    parts = [{"role": "user", "content": [{"type": "text", "text": "Hel"}, {"type": "text", "text": "lo"}]}]
+    assert lm.encode(parts) == lm.encode([MESSAGE])
+
+
 def test_compare_wants_lists(lm):
     for methods, prompts in (("lookup", ["a"]), (["lookup"], [])):
         with pytest.raises(BadRequest, match="a list of methods and at least one prompt"):

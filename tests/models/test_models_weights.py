@@ -100,10 +100,13 @@ def test_what_is_missing_or_misshapen_is_listed(tmp_path):
 
 
 def test_broken_folders_are_refused_with_words(tmp_path):
-    with pytest.raises(BadModel, match=r"no config\.json, and 0 \.gguf files"):
+    with pytest.raises(BadModel, match=r"no config\.json and no \.gguf"):
         open_checkpoint(tmp_path)
     with pytest.raises(BadModel, match="no such file"):
         open_checkpoint(tmp_path / "nowhere")
+    (tmp_path / "adapter_config.json").write_text("{}")
+    with pytest.raises(BadModel, match=r"a LoRA adapter, not a model.*--adapter"):
+        open_checkpoint(tmp_path)
     tiny_model("llama").save_pretrained(tmp_path)
     whole = (tmp_path / "model.safetensors").read_bytes()
     for broken in (whole[:100], whole[:-4], b"", b"\xff" * 64):

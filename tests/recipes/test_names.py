@@ -16,7 +16,18 @@ from unspool.core.errors import BadRequest
 from unspool.proof import prove
 from unspool.recipes.aliases import DRAFTER_PAPERS, ELSEWHERE, KNOWN_AS, PAPERS
 from unspool.recipes.methods import entries, method, named, needs, requested
-from unspool.recipes.names import _JOINED, HOMES, NEAR, RENAMED, canonical, known, parts_of, plainly, suggestions
+from unspool.recipes.names import (
+    _JOINED,
+    HOMES,
+    NEAR,
+    RENAMED,
+    canonical,
+    checked,
+    known,
+    parts_of,
+    plainly,
+    suggestions,
+)
 
 
 def test_the_table_is_the_registry():
@@ -170,6 +181,12 @@ def test_what_nobody_knows(said):
     with pytest.raises(BadRequest, match="no method is called") as told:
         method(said)
     assert len(str(told.value)) < 300
+
+
+@pytest.mark.parametrize("said", ["mine.py", "mine.py:", "lookup + a/mine.py"])
+def test_a_file_alone_is_answered_with_how_its_method_is_named(said):
+    with pytest.raises(BadRequest, match=r"mine\.py is a file; name a method in it, as in .*mine\.py:method"):
+        checked(said)
 
 
 def test_a_part_of_methods_is_no_method():

@@ -37,7 +37,8 @@ def output_html(output: Output) -> str:
         if event.text
     )
     said = escape(f"[{output.reason}] {output.trace}")
-    return f'<div style="white-space:pre-wrap;line-height:1.7">{cells}</div><div><small>{said}</small></div>'
+    told = f"<div><small>{_legend(output.events)}{said}</small></div>"
+    return f'<div style="white-space:pre-wrap;line-height:1.7">{cells}</div>{told}'
 
 
 def comparison_html(found: Comparison) -> str:
@@ -60,6 +61,14 @@ def _ground(event: Event, last: int) -> str:
     if event.canvas is None:
         return _DRAFTED if event.drafted else _PLAIN
     return f"rgba(124, 77, 255, {0.1 + 0.4 * event.round / max(1, last):.2f})"
+
+
+def _legend(events: Sequence[Event]) -> str:
+    """What the grounds mean, where there is more than one."""
+    if any(event.canvas is not None for event in events):
+        return "the darker, the later it was filled · "
+    named = ((_DRAFTED, "drafted"), (_PLAIN, "added by the model")) if any(event.drafted for event in events) else ()
+    return "".join(f'<b style="font-weight:normal;background:{ground}">{word}</b> · ' for ground, word in named)
 
 
 def _odds(logprob: float | None) -> str:

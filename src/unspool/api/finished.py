@@ -6,6 +6,10 @@ from ..rules.constrain.form import Form, FormVocabulary
 from .settings import Settings
 from .writer import ROWS, Output
 
+CUT = (
+    "the text was cut before it had the form that it must have; raise max_tokens, or have it closed in time: "
+    "constraint=unspool.json_schema(…).within(max_tokens)"
+)
 CUT_BY = ("length", "time", ROWS)  # reasons for which a text may end before it has its form
 
 

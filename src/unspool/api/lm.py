@@ -84,12 +84,11 @@ class LM:
         raw: bool = False,
         **given: Unpack[Given],
     ) -> Output:
-        """One text after a prompt, by the name of a method (`unspool methods`) with its options, or by a method.
-
-        A text is put into the model's chat template, if it has one, as a user's message; with `raw` it is continued as
-        it stands. What is given by name (`max_tokens=32, temperature=0.8`) stands above `settings`.
-        """
-        output = self.batch([prompt], replace(settled(settings, given), n=1), method, raw=raw)[0]
+        """One text, by a method or its name; a text is put into the chat template, if there is one, unless `raw`."""
+        asked = replace(settled(settings, given), n=1)
+        output = self.batch([prompt], asked, method, raw=raw)[0]
+        if asked.constraint is not None and api.finished.cut_short(output, asked, self.vocabulary):
+            output.writer.note = output.note or api.finished.CUT
         if output.note:
             _LOG.warning(output.note)
         return output

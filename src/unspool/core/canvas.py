@@ -195,10 +195,10 @@ class Canvas:
         )
 
     def _repr_html_(self) -> str:
-        """A cell for every place, for notebooks: what is given is grey, holes are empty, drafts are pale."""
+        """A cell for every place, for notebooks: what is given is grey, holes are points, drafts are pale."""
         ground = "rgba(128,128,128,.25)", "none", "rgba(46,160,67,.18)", "rgba(46,160,67,.40)"  # by status
         cells = zip(self.tokens, self.status, strict=True)
-        shown = (f'<td style="background:{ground[s]}">{"" if s == Status.HOLE else t}</td>' for t, s in cells)
+        shown = (f'<td style="background:{ground[s]}">{"·" if s == Status.HOLE else t}</td>' for t, s in cells)
         return f"<table><tr>{''.join(shown)}</tr></table>"
 
     def _refuse_outside(self, position: int) -> None:

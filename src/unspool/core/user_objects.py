@@ -7,7 +7,9 @@ import sys
 import traceback
 from difflib import get_close_matches
 from functools import lru_cache
+from inspect import isclass, isroutine
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from .errors import BadRequest
@@ -23,15 +25,20 @@ def loaded(spec: str) -> Any:
         raise BadRequest(f"{file}: there is no such file; give FILE.py:NAME.")
     found = getattr(module := _run(place, place.stat().st_mtime_ns), name, None)
     if found is None:
-        own = [key for key in vars(module) if not key.startswith("_") and callable(getattr(module, key))]
+        own = [key for key, each in vars(module).items() if not key.startswith("_") and _made_here(each, module)]
         near = get_close_matches(name, own, n=1)
         hint = f" Did you mean {file}:{near[0]}?" if near else ""
         raise BadRequest(f"{file} has no {name!r}; it has: {', '.join(own) or 'nothing to call'}.{hint}")
     return found
 
 
+def _made_here(each: Any, module: ModuleType) -> bool:
+    """Whether it can be called and is the file's own: no class and no function that it imports."""
+    return callable(each) and (each.__module__ == module.__name__ or not (isclass(each) or isroutine(each)))
+
+
 @lru_cache(maxsize=32)
-def _run(file: Path, changed: int) -> Any:
+def _run(file: Path, changed: int) -> ModuleType:
     """The file as a module; it is run once, however often it is named, and again when it has changed."""
     spec = importlib.util.spec_from_file_location(f"yours_{file.stem}", file)
     if spec is None or spec.loader is None:

@@ -66,7 +66,7 @@ def render_chat(
     """Render messages of {role, content}; `names` gives the template its token names (bos_token, eos_token, ...)."""
     refuse_unreadable(messages)
     compiled = _compile(template)
-    given: dict[str, object] = {"messages": [dict(message) for message in messages], "add_generation_prompt": reply}
+    given: dict[str, object] = {"messages": [_joined(message) for message in messages], "add_generation_prompt": reply}
     given.update(tools=list(tools) or None, documents=None, **(names or {}))
     given[BUDGET] = Budget()
     try:
@@ -100,6 +100,19 @@ def refuse_unreadable(messages: Sequence[Mapping[str, Any]]) -> None:
         silent = said is None and message["role"] == "assistant"  # which may have called functions instead
         if not (silent or isinstance(said, (str, list))):
             raise BadRequest(f"The content of message {index} is {said!r:.80}; expected a text.")
+        for part in said if isinstance(said, list) else ():
+            kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+            if kind != "text" or not isinstance(part.get("text"), str):  # templates would put in a mark of a picture
+                raise BadRequest(
+                    f"The content of message {index} has a part of the type {kind!r:.40}; texts alone are read, no "
+                    "pictures, sound or videos. Give a text, or parts {'type': 'text', 'text': …}."
+                )
+
+
+def _joined(message: Mapping[str, Any]) -> dict[str, Any]:
+    """A message whose content is one text, which is what every template reads."""
+    said = message.get("content")
+    return {**message, "content": "".join(part["text"] for part in said)} if isinstance(said, list) else dict(message)
 
 
 @lru_cache(maxsize=16)
@@ -170,7 +183,7 @@ def spelt_out(dialogue: Dialogue) -> list[dict[str, Any]]:
     made: list[dict[str, Any]] = []
     after_tool = False
     for message in dialogue.messages:
-        content = message.get("content") or ""
+        content = _joined(message).get("content") or ""
         if message["role"] == "tool":
             said = f"<tool_response>\n{content}\n</tool_response>"
             if after_tool:  # one turn for all that came back, as many templates want the roles to alternate

@@ -117,10 +117,15 @@ def open_checkpoint(path: Path | str) -> Checkpoint:
     found = sorted(path.glob("*.gguf"))
     if len(found) == 1:
         return GGUFCheckpoint(found[0])
-    listed = ", ".join(file.name for file in found[:_LISTED]) or "none"
+    if (path / "adapter_config.json").is_file():
+        raise BadModel(
+            f"{path}: is a LoRA adapter, not a model. Load the model that it belongs to, with --adapter {path} "
+            "(adapter= in Python)."
+        )
+    listed = f"{len(found)} .gguf files ({', '.join(file.name for file in found[:_LISTED])})" if found else "no .gguf"
     raise BadModel(
-        f"{path}: holds no config.json, and {len(found)} .gguf files ({listed}) where one was expected. "
-        "Name the .gguf file itself, or give a folder with config.json and *.safetensors."
+        f"{path}: holds no config.json and {listed}. Name the .gguf file itself, or give a folder with config.json and "
+        "*.safetensors."
     )
 
 

@@ -242,6 +242,8 @@ def checked(spec: str) -> tuple[str, list[str]]:
 
 def unnamed(said: str) -> BadRequest:
     """What to tell somebody whose method nobody knows; a plus without blanks around it is the likeliest reason."""
+    if said.endswith(".py"):
+        return BadRequest(f"{cut(said)} is a file; name a method in it, as in {cut(said)}:method")
     pieces = said.split("+")
     if len(pieces) == 2 and all(map(known, pieces)):
         return BadRequest(f"no method is called {cut(said)!r}; put blanks around the plus: {' + '.join(pieces)!r}")

@@ -78,6 +78,14 @@ def test_a_class_of_pydantics_is_a_constraint_and_has_no_fields_but_its_own():
     assert "additionalProperties" not in json.loads(json_schema({"type": "object", "properties": {}}).source)
 
 
+def test_in_python_a_cut_text_says_so_too(smollm2, caplog, one_thread):
+    for most, cut in ((3, True), (40, False)):
+        output = smollm2.generate("Invent a name.", constraint=json_schema(SCHEMA), max_tokens=most)
+        assert (output.reason == "length") is cut
+        assert ("cut before it had the form" in (output.note or "")) is cut
+        assert output.note is None or output.note in caplog.text
+
+
 @pytest.mark.slow
 def test_compare_takes_a_form_and_then_drafts_what_it_forces(loaded):
     asked = ("compare", "-p", "Hello", "--max-tokens", "24", "--json")

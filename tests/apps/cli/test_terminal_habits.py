@@ -177,8 +177,40 @@ def on_a_terminal(*arguments, until):
     return shown
 
 
-def test_a_line_is_there_before_torch_is():
-    assert b"PyTorch takes a few seconds" in on_a_terminal("run", "Hello", until=b"few seconds")
+MEETING = """
+import signal, sys
+class Met:
+    def find_spec(self, name, path=None, target=None):
+        if name == "torch":
+            held = signal.getsignal(signal.SIGINT) is not signal.default_int_handler
+            print("torch is imported", "after" if held else "before", "the line that says so", flush=True)
+            if held:
+                signal.raise_signal(signal.SIGINT)
+            sys.exit(9)
+sys.meta_path.insert(0, Met())
+from unspool.apps.cli import main
+main(sys.argv[1:])
+"""
+IMPORTING = (
+    ["run", "a"], ["chat"], ["compare"], ["trace", "a"], ["prove", "lookup"], ["plan"], ["store", ".", "-o", "s"],
+    ["serve"], ["batch", "a", "b"], ["bench", "spec"], ["bench", "denoise"], ["auto-tune"], ["train", "heads"],
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("typed", IMPORTING, ids=" ".join)
+def test_a_line_is_there_before_torch_is_and_then_an_interrupt_ends_all(typed, tmp_path):
+    """Code below Python swallows a KeyboardInterrupt: the command went on, or failed over modules imported by half."""
+    if typed[0] == "serve":
+        pytest.importorskip("uvicorn")
+    done = subprocess.run(
+        [sys.executable, "-c", MEETING, *typed], cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert (done.stdout, done.returncode) == ("torch is imported after the line that says so\n", 130)
+
+
+def test_a_line_is_shown_while_torch_is_imported():
+    shown = on_a_terminal("run", "Hello", until=b"loading")
+    assert 0 <= shown.find(b"PyTorch takes a few seconds") < shown.find(b"loading")
 
 
 def test_a_server_on_a_terminal_says_where_it_is(smollm2_path, monkeypatch):

@@ -197,6 +197,20 @@ def test_a_row_can_say_that_its_method_claims_no_text(tmp_path):
     assert "BUGS" not in made(tmp_path)
 
 
+def test_the_fastest_program_beside_us_is_called_no_method(tmp_path):
+    journal = Journal(tmp_path / "spec.jsonl", ABOUT)
+    journal.add(("a", "plain", "0"), measured("chat", 1.0))
+    journal.add(("a", "lookup", "0"), measured("chat", 0.8, same=[True], parted=[]))
+    journal.add(("a", "chain:verify=typical", "0"), measured("chat", 0.7, same=[True], parted=[], exact=False))
+    journal.add(("a", "mine.py:method", "0"), measured("chat", 0.6, same=[True], parted=[], exact=False))
+    journal.add(("a", "transformers, prompt lookup", "0"), measured("chat", 0.4, same=[True], parted=[]))
+    journal.add(("a", "llama.cpp", "0"), measured("chat", 0.5, same=[False], parted=[BUG], exact=False))
+    text = made(tmp_path)
+    for said in ("exact method <code>lookup<", "approximate method <code>mine.py:method<",
+                 "program beside <code>transformers, prompt lookup<"):  # fmt: skip
+        assert text.count(f"fastest {said}") == 1
+
+
 def test_same_texts_are_said_in_a_sentence(tmp_path):
     journal = Journal(tmp_path / "spec.jsonl", ABOUT)
     journal.add(("a", "plain", "0"), measured("chat", 1.0))

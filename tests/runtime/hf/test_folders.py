@@ -137,11 +137,21 @@ def test_encoders_are_refused_shortly(folder, tmp_path):
         assert len(str(refused.value)) < 400 + len(str(tmp_path))
 
 
+def test_a_model_of_pictures_is_refused_by_what_it_reads(folder, tmp_path):
+    text = {"model_type": "llama", "vocab_size": 258}
+    (place := tmp_path / "llava").mkdir()
+    transformers.LlavaConfig(text_config=text).save_pretrained(place)
+    for name in ("tokenizer.json", "tokenizer_config.json", "model.safetensors"):
+        shutil.copy(folder / name, place / name)
+    with pytest.raises(BadModel, match="a llava model reads pictures or sound beside text"):
+        load(place)
+
+
 def test_an_error_of_transformers_is_cut(folder, tmp_path):
     place = shutil.copytree(folder, tmp_path / "unknown")
     config = json.loads((place / "config.json").read_text()) | {
-        "model_type": "siglip",
-        "architectures": ["SiglipModel"],
+        "model_type": "vits",
+        "architectures": ["VitsModel"],
     }
     (place / "config.json").write_text(json.dumps(config))
     with pytest.raises(BadModel, match="transformers cannot load it") as refused:

@@ -15,6 +15,7 @@ from unspool.apps.cli.compare import prompts_of
 from unspool.apps.cli.examples import PROMPTS
 from unspool.apps.cli.group import Grouped, known_method, methods_like, options
 from unspool.apps.cli.loading import Loading
+from unspool.apps.cli.starting import starting
 from unspool.apps.cli.terminal import dump, note, table, write
 from unspool.core.errors import BadRequest
 
@@ -54,7 +55,8 @@ def auto_tune(
     `unspool run --profile FILE` and the other commands then use it; in Python, `Profile.read(FILE)`. All methods that
     are tried write the text of plain decoding, so only speed is at stake; if none is surely faster, plain stays.
     """
-    plain, tuning, own = benches.contender.PLAIN, benches.tuning, benches.contender.Ours
+    with starting():
+        plain, tuning, own = benches.contender.PLAIN, benches.tuning, benches.contender.Ours
     parent = Path(out).resolve().parent
     if not parent.is_dir():
         raise BadRequest(f"{out} cannot be written: the folder {parent} does not exist")

@@ -17,6 +17,7 @@ from unspool import api
 from unspool.api.papers import FORMATS
 from unspool.apps.cli.group import Grouped, known_method, methods_like, option, options
 from unspool.apps.cli.loading import Loading
+from unspool.apps.cli.starting import starting
 from unspool.apps.cli.terminal import INTERRUPTED, dump, note, table, write
 from unspool.core.errors import BadRequest
 
@@ -116,7 +117,8 @@ def quality(data: str, tasks: tuple[str, ...], racing: SuiteOptions, loading: Lo
 
 
 def _raced(suite: Suite, racing: SuiteOptions, loading: Loading) -> int:
-    plain, own = benches.contender.PLAIN, benches.contender.Ours
+    with starting():
+        plain, own = benches.contender.PLAIN, benches.contender.Ours
     device_of, dtype_of = api.loader.device_of, api.loader.dtype_of
     methods = tuple(dict.fromkeys(spec for spec in racing.methods or METHODS if spec != plain))
     settings = api.settings.Settings(temperature=racing.temperature, seed=racing.seed)

@@ -113,12 +113,12 @@ def _short(run: MeasuredRun) -> Html:
     if not racing:
         return joined([tag("b", {}, run.suite), ": no method has been through all cases yet."])
     told: list[str] = [tag("b", {}, run.suite), ":"]
-    for kind, exact in (("exact", True), ("approximate", False)):
-        if own := [s for s in racing if run.exact(s.contender) is exact]:
+    for kind in ("exact method", "approximate method", "program beside"):
+        if own := [s for s in racing if run.kind(s.contender) == kind]:
             best = max(own, key=lambda s: s.speed_up.value)
             interval = sheets.ranged(best.speed_up)
             pace = f" {best.speed_up.value:.2f}×" + (f" ({interval})" if interval else "")
-            told += [f" fastest {kind} method ", tag("code", {}, best.contender), pace, ";"]
+            told += [f" fastest {kind} ", tag("code", {}, best.contender), pace, ";"]
     held = [s for s in racing if s.same is not None]
     same, texts = sum(s.same or 0 for s in held), sum(s.texts for s in held)
     verdicts = [each.verdict for each in sheets.partings(run)]

@@ -13,6 +13,7 @@ from unspool.core.claim import ARGMAX, LAW, SEED
 from unspool.core.cost import Cost
 from unspool.core.errors import BadRequest
 from unspool.recipes.methods import claim_of, refuse_files
+from unspool.recipes.names import known, parts_of
 
 from ..contender import PLAIN
 from ..journal import Journal
@@ -78,6 +79,13 @@ class MeasuredRun:
         """Measurements that some contender has and another lacks: the run was not finished, or goes on."""
         keys = {key for key, _ in self.journal.items()}
         return len({(case, repeat) for case, _, repeat in keys}) * len({who for _, who, _ in keys}) - len(keys)
+
+    def kind(self, contender: str) -> str:
+        """What it is called in a sentence: a program beside us is no method of ours."""
+        (first, *_) = parts_of(contender)
+        if not first.file and known(first.said) is None:
+            return "program beside"
+        return "exact method" if self.exact(contender) else "approximate method"
 
     def exact(self, contender: str) -> bool:
         """Whether a contender claims plain decoding's text, by the journal or else by the registry."""

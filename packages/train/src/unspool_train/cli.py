@@ -9,9 +9,12 @@ from typing import Any
 
 import click
 
+from unspool.apps.cli.starting import starting
+
 
 def _module(name: str) -> Any:
-    return import_module(f".{name}", __package__)
+    with starting():
+        return import_module(f".{name}", __package__)
 
 
 class _Command(click.Command):

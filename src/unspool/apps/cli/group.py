@@ -13,7 +13,12 @@ from click.shell_completion import CompletionItem
 from ... import api, recipes
 from ...recipes.names import checked
 from ...rules import constrain
+<<<<<<< HEAD
 from .terminal import STDIN, note, read_file, read_stdin
+=======
+from .starting import starting
+from .terminal import STDIN, read_file, read_stdin
+>>>>>>> door
 
 if TYPE_CHECKING:
     from ...api.settings import Settings
@@ -192,7 +197,9 @@ class SamplingOptions:
         given.update(n=n, logprobs=logprobs, logit_bias=dict(self.logit_bias))
         if given["max_tokens"] is None:
             given["max_tokens"] = max_tokens
-        return api.settings.Settings(**{name: value for name, value in given.items() if value is not None})
+        with starting():
+            kind = api.settings.Settings
+        return kind(**{name: value for name, value in given.items() if value is not None})
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -17,6 +15,7 @@ from ... import api, models, recipes
 from ...core.errors import BadRequest, UnspoolError
 from ...models.catalog import CATALOG
 from .group import option
+from .starting import starting
 from .terminal import note, status
 
 if TYPE_CHECKING:
@@ -36,24 +35,6 @@ def _profiled(ctx: click.Context, parameter: click.Parameter, file: str | None) 
 def _models_like(ctx: click.Context, parameter: click.Parameter, begun: str) -> list[CompletionItem]:
     """The models of the catalogue whose names begin so, for shells that complete."""
     return [CompletionItem(name, help=each.title) for name, each in CATALOG.items() if name.startswith(begun)]
-
-
-@contextmanager
-def _importing() -> Iterator[None]:
-    """Import PyTorch without passes of the garbage collector, which would look at all of it time and again.
-
-    What is there then stays until the process ends, so later passes leave it out. Where PyTorch is loaded already, the
-    process is somebody else's, and its collector is let alone.
-    """
-    fresh = "torch" not in sys.modules and gc.isenabled()
-    if fresh:
-        gc.disable()
-    try:
-        yield
-    finally:
-        if fresh:
-            gc.freeze()
-            gc.enable()
 
 
 @dataclass(frozen=True)
@@ -114,7 +95,7 @@ class Loading:
 
     def check(self, methods: tuple[str, ...]) -> None:
         """Refuse methods that are not known or lack a model, and devices that do not exist, before a model is read."""
-        with status("starting: PyTorch takes a few seconds …"), _importing():
+        with starting():
             loader, own, known = api.loader, models.address, recipes.methods
         loader.dtype_of(self.dtype, loader.device_of(self.device))
         if self.kv_cache_tokens is not None and self.kv_cache_tokens < 1:

@@ -14,6 +14,7 @@ from ... import api, models, runtime
 from ...core.errors import BadRequest
 from ...models.catalog import CATALOG
 from . import catalogue
+from .starting import starting
 from .terminal import dump, size, write
 
 if TYPE_CHECKING:
@@ -54,9 +55,10 @@ def plan(
 
     Only the head of the file is read. The exit status is 0 whether it fits or not; ask --json for "fits".
     """
+    with starting():
+        planned, opened = api.memory_plan.plan, models.weights.open_checkpoint
     place = api.loader.device_of(device)
     kind = api.loader.dtype_of(dtype, place)
-    planned, opened = api.memory_plan.plan, models.weights.open_checkpoint
     names = [model] if draft is None else [model, draft]
     whole = opened(_path(model, pull))
     kept = partial(runtime.cpu.packed.resolved, quantization, dtype, place, ranks)

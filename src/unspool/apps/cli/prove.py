@@ -12,6 +12,7 @@ from tqdm import tqdm
 
 from ...models.address import home
 from .group import methods_like
+from .starting import starting
 from .terminal import dump, table, write
 
 if TYPE_CHECKING:
@@ -45,8 +46,9 @@ def prove(method: tuple[str, ...], quick: bool, claim: str | None, as_json: bool
     """
     # Hypothesis keeps what it worked out about Unicode; left alone, in the folder that one happens to be in.
     os.environ.setdefault("HYPOTHESIS_STORAGE_DIRECTORY", str(home() / "hypothesis"))
-    # torch and hypothesis come with it, which --help does not wait for; hypothesis reads the environment set above.
-    from .proving import jobs, replayed, told
+    with starting():
+        # torch and hypothesis come with it, which --help does not wait for; hypothesis reads the environment set above.
+        from .proving import jobs, replayed, told
 
     if replay not in (None, NOW):
         write(replayed(method, Path(replay)) + "\n")

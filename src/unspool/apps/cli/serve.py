@@ -18,6 +18,7 @@ from .. import server
 from ..cluster import ReplicaRange, crew, joined
 from .group import Grouped, method_option, option, options
 from .loading import Loading
+from .starting import starting
 from .terminal import status
 
 if TYPE_CHECKING:
@@ -201,7 +202,8 @@ def serve(
     try:
         import uvicorn  # noqa: F401  (first, to say what is missing before anything else is read)
 
-        app, running = server.app, server.running
+        with starting():
+            app, running = server.app, server.running
     except ImportError as error:
         if error.name in ("uvicorn", "fastapi", "starlette", "prometheus_client"):
             raise MissingExtra(error.name, "serve", "`unspool serve`") from None

@@ -9,6 +9,7 @@ import click
 
 from ... import models, recipes, rules
 from ...core.errors import BadRequest
+from .starting import starting
 from .terminal import dump, note, size
 
 LARGEST = 1 << 24  # bytes of one file; larger ones are data, not text
@@ -31,7 +32,9 @@ def store(source: tuple[Path, ...], out: Path, model: str, pattern: str, most: i
     """
     if not out.absolute().parent.is_dir():
         raise BadRequest(f"{out} cannot be written: its folder does not exist; create it or give another place.")
-    vocabulary = models.weights.open_checkpoint(models.address.path(model)).vocabulary()
+    with starting():
+        opened = models.weights.open_checkpoint
+    vocabulary = opened(models.address.path(model)).vocabulary()
     texts = [vocabulary.encode(text, special=False) for text in _texts(source, pattern)]
     if not any(texts):
         raise BadRequest(f"no texts were found in {', '.join(map(str, source))}; --glob says which files count")

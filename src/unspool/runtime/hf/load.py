@@ -136,6 +136,12 @@ def _refuse_encoders(shown: str, config: Any) -> None:
             "not supported. Use one that continues a text, such as a Llama or Qwen."
         )
     named = [str(name) for name in getattr(config, "architectures", None) or ()]
+    other = any(hasattr(config, part) for part in ("vision_config", "audio_config"))
+    if other and type(config) not in _transformers().MODEL_FOR_CAUSAL_LM_MAPPING:
+        raise BadModel(
+            f"{shown}: a {config.model_type} model reads pictures or sound beside text; that is not supported, and the "
+            "native runtime does not know its text part. Use a model of text alone."
+        )
     masked = any(name.endswith(("ForMaskedLM", "ForPreTraining")) for name in named)
     if masked or (getattr(config, "is_decoder", True) is False and config.model_type in _ENCODERS):
         raise BadModel(
