@@ -15,7 +15,7 @@ from unspool.apps.cli.compare import prompts_of
 from unspool.apps.cli.examples import PROMPTS
 from unspool.apps.cli.group import Grouped, known_method, methods_like, options
 from unspool.apps.cli.loading import Loading
-from unspool.apps.cli.starting import starting
+from unspool.apps.cli.root import starting
 from unspool.apps.cli.terminal import dump, note, table, write
 from unspool.core.errors import BadRequest
 

@@ -17,7 +17,7 @@ from unspool import api
 from unspool.api.papers import FORMATS
 from unspool.apps.cli.group import Grouped, known_method, methods_like, option, options
 from unspool.apps.cli.loading import Loading
-from unspool.apps.cli.starting import starting
+from unspool.apps.cli.root import starting
 from unspool.apps.cli.terminal import INTERRUPTED, dump, note, table, write
 from unspool.core.errors import BadRequest
 

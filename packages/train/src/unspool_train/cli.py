@@ -9,7 +9,7 @@ from typing import Any
 
 import click
 
-from unspool.apps.cli.starting import starting
+from unspool.apps.cli.root import starting
 
 
 def _module(name: str) -> Any:

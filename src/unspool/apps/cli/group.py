@@ -13,12 +13,8 @@ from click.shell_completion import CompletionItem
 from ... import api, recipes
 from ...recipes.names import checked
 from ...rules import constrain
-<<<<<<< HEAD
+from .root import starting
 from .terminal import STDIN, note, read_file, read_stdin
-=======
-from .starting import starting
-from .terminal import STDIN, read_file, read_stdin
->>>>>>> door
 
 if TYPE_CHECKING:
     from ...api.settings import Settings

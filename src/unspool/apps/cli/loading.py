@@ -15,7 +15,7 @@ from ... import api, models, recipes
 from ...core.errors import BadRequest, UnspoolError
 from ...models.catalog import CATALOG
 from .group import option
-from .starting import starting
+from .root import starting
 from .terminal import note, status
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from ... import api, models, runtime
 from ...core.errors import BadRequest
 from ...models.catalog import CATALOG
 from . import catalogue
-from .starting import starting
+from .root import starting
 from .terminal import dump, size, write
 
 if TYPE_CHECKING:

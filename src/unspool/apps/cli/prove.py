@@ -12,7 +12,7 @@ from tqdm import tqdm
 
 from ...models.address import home
 from .group import methods_like
-from .starting import starting
+from .root import starting
 from .terminal import dump, table, write
 
 if TYPE_CHECKING:

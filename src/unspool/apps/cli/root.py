@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import difflib
+import gc
 import os
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
 from pathlib import Path
+from threading import current_thread, main_thread
+from types import FrameType
 from typing import Any, NoReturn
 
 import click
 
 from ...core.errors import BadRequest, MissingDistribution, UnspoolError
 from ...core.version import VERSION
-from .terminal import BROKEN_PIPE, INTERRUPTED, close, note, prepare, report
+from .terminal import BROKEN_PIPE, INTERRUPTED, close, note, prepare, report, status
 
 GROUP = "unspool.commands"
 _FILE = "unspool.defaults"  # where a context keeps the name of the user's file
@@ -190,3 +196,38 @@ def main(argv: list[str] | None = None) -> NoReturn:
     except Exception as error:
         code = report(error)
     sys.exit(close(code if isinstance(code, int) else 0))
+
+
+@contextmanager
+def starting() -> Iterator[None]:
+    """Say that PyTorch is being imported, if it is not there yet, and import it in here.
+
+    Without passes of the garbage collector, which would look at all of it time and again; what is there then stays
+    until the process ends, so later passes leave it out. Where PyTorch is loaded already the process is another's,
+    and nothing is done. Ctrl-C ends the process at once: as an exception it would be lost in PyTorch's own code, which
+    goes on, or fails later with modules that are there by half.
+    """
+    if "torch" in sys.modules:
+        yield
+        return
+    collecting = gc.isenabled()
+    gc.disable()
+    held = current_thread() is main_thread() and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    if held:
+        signal.signal(signal.SIGINT, _end)
+    try:
+        with status("starting: PyTorch takes a few seconds …"):
+            yield
+    finally:
+        if held:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        gc.freeze()
+        if collecting:
+            gc.enable()
+
+
+def _end(number: int, frame: FrameType | None) -> None:
+    """End the process; nothing has been written by now."""
+    if sys.stderr.isatty():
+        os.write(2, b"\n")
+    os._exit(INTERRUPTED)

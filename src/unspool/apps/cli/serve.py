@@ -18,7 +18,7 @@ from .. import server
 from ..cluster import ReplicaRange, crew, joined
 from .group import Grouped, method_option, option, options
 from .loading import Loading
-from .starting import starting
+from .root import starting
 from .terminal import status
 
 if TYPE_CHECKING:

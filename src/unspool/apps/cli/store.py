@@ -9,7 +9,7 @@ import click
 
 from ... import models, recipes, rules
 from ...core.errors import BadRequest
-from .starting import starting
+from .root import starting
 from .terminal import dump, note, size
 
 LARGEST = 1 << 24  # bytes of one file; larger ones are data, not text
