@@ -468,7 +468,7 @@ def test_plan_and_pull(here, smollm2_path, monkeypatch, tmp_path):
     parts = ("weights", "kv", "logits", "activations")
     assert plan["total"] == sum(plan[part] for part in parts) > 0
     ways = plan["choices"]
-    assert list(ways) == ["packed", "llama.cpp", "int8", "bf16", "fp32"]  # the file has blocks
+    assert list(ways) == ["packed", "llama.cpp", "int4", "int8", "bf16", "fp32"]  # the file has blocks
     assert ways["llama.cpp"]["weights"] == ways["packed"]["weights"] < ways["int8"]["weights"] < ways["fp32"]["weights"]
     assert 2 * ways["llama.cpp"]["kv"] == ways["packed"]["kv"]
     assert ways["fp32"]["per_token"] == 2 * ways["bf16"]["per_token"] > 4 * ways["packed"]["per_token"]
