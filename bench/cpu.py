@@ -223,10 +223,9 @@ def diverged(args: argparse.Namespace) -> dict[str, Any]:
     if not args.diverge:
         return {}
     lm = unspool.load(args.model, device="cpu", kv_cache_tokens=llamacpp.ROOM)
-    prompts = llamacpp.prompts_of(lm, args.data, -(-args.diverge // 6))
-    return {
-        "diverge": llamacpp.parted(args.model, dict(list(prompts.items())[: args.diverge]), args.tokens, packed=True)
-    }
+    every = llamacpp.prompts_of(lm, args.data, args.diverge).items()
+    inturn = sorted(every, key=lambda item: int(item[0].rpartition(" ")[2]))  # some families have few short ones
+    return {"diverge": llamacpp.parted(args.model, dict(inturn[: args.diverge]), args.tokens, packed=True)}
 
 
 def main() -> None:

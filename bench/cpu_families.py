@@ -87,6 +87,8 @@ def rounds(lm: LM, prompts: Mapping[str, tuple[int, ...]], count: int, methods: 
         forward(requests, wants)
 
     found: dict[str, dict[str, Any]] = {family: {} for family in prompts}
+    for name in methods:  # what a method asks for once in its life, as the prices of rows, is no part of a text
+        timed(lm, next(iter(prompts.values())), count, name)
     executor.forward = counting
     try:
         for family, prompt in prompts.items():
