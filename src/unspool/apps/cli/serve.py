@@ -233,4 +233,5 @@ def serve(
         return replicas.serve(loading, limits, config, host, port, warm)
     worker = server.Worker(_loaded(loading, config, limits, warm, quiet=False), limits)
     worker.prepare()
-    return running.run(running.configured(app.application(worker, config), limits, grace, host, port))
+    code = running.run(running.configured(app.application(worker, config), limits, grace, host, port))
+    return code if code == running.FAILED else running.leave(code)

@@ -15,7 +15,7 @@ import traceback
 from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any
+from typing import Any, NoReturn
 
 import uvicorn
 
@@ -165,11 +165,10 @@ def run(config: uvicorn.Config) -> int:
         code = STUCK
     if server.ending is not None and server.ending.worker.alive:
         _stuck(server.ending, code or STUCK)
-    _leave(code)
     return code
 
 
-def _leave(code: int) -> None:
+def leave(code: int) -> NoReturn:
     """End the process as Python would, but for taking its modules apart, which beside others at work takes seconds.
 
     Nor is a compiler waited for that is under way.
