@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import Enum
-from math import ceil, log2
+from math import ceil, inf, log2
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -22,6 +22,7 @@ LONG = 8000  # and after which what they brought other texts is forgotten
 GREEDY, DRAWN, MASKED = "greedy", "drawn", "masked"  # kinds of texts: drafts bring each something else
 TIMINGS = 3  # that make a time known; the first ones have more to do
 WIDE = 32  # tokens of a step that gains are told of
+LONGER = 1.1  # plain steps' time that a token of any text may take, however much the others gain
 
 
 class Way(Enum):
@@ -58,8 +59,8 @@ class SpeculationGate:
 
     Speculate while t(speculative) · Σ over rows of 1 / tokens per step is at most rows · t(plain): what a token of each
     text takes, on the mean over texts. Tokens per second of all texts together would be more where some gain much and
-    others nothing, but those others would wait for it, and with them whoever wants all of them. Of all ways that which
-    takes least is taken, and without a trained drafter trees of the width that takes least: what they bring is told
+    others nothing, but those others would wait for it, and with them whoever wants all of them; so no text may wait
+    LONGER for a token than by plain steps either. Of all ways that which takes least is taken, and without a trained drafter trees of the width that takes least: what they bring is told
     as of WIDE tokens, so that what one width brings says what another would. While a text is written plainly or in
     another way, what it knows of its drafts goes back to what is believed of any text, so that they are tried again now
     and then; and if it begins to repeat itself, to what copies would have brought. What is believed of a text at first
@@ -105,9 +106,11 @@ class SpeculationGate:
         untried = next((each for each in choices if not self._known(size, each)), None)
         if untried is not None:
             return untried
-        waits = [sum(1 / self._gain(leaf, each) for leaf in leaves) * min(self._times[size, each]) for each in choices]
-        least = min(waits)
-        return choices[waits.index(least)] if least <= min(self._times[size, None]) * len(leaves) else None
+        plain = min(self._times[size, None])
+        waits = [[min(self._times[size, each]) / self._gain(leaf, each) for leaf in leaves] for each in choices]
+        borne = [sum(each) if max(each) <= LONGER * plain else inf for each in waits]
+        least = min(borne)
+        return choices[borne.index(least)] if least <= plain * len(leaves) else None
 
     def sure(self, leaves: Sequence[CachedSequence], chosen: Drafting = RECALL) -> bool:
         """Whether more than a few rounds are wanted: to time them, or because drafts paid for these texts last time."""
@@ -151,7 +154,14 @@ class SpeculationGate:
         lately = LATELY if way is Way.RECALL and kind != GREEDY else USUAL
         moved = self._hopes[way, kind] + (1 - (1 - lately) ** rounds) * (brought - self._hopes[way, kind])
         self._hopes[way, kind] = min(HOPE, moved) if way is Way.RECALL else moved
-        self._speculated[leaf] = way
+        self._speculated[leaf] = way if self._paid(tokens / rounds, chosen, rows) else None
+
+    def _paid(self, brought: float, chosen: Drafting, rows: int) -> bool:
+        """Whether so many tokens a step cost a text no more time than they may."""
+        size = step_up(rows, 1)
+        if not (self._known(size, None) and self._known(size, chosen)):
+            return True
+        return min(self._times[size, chosen]) <= LONGER * brought * min(self._times[size, None])
 
     def _forget(self, leaf: CachedSequence, tokens: int, used: Way | None, rows: int) -> None:
         """Let what is known of ways that a text was not written in go back to what they may bring.
