@@ -60,13 +60,14 @@ class SpeculationGate:
     Speculate while t(speculative) · Σ over rows of 1 / tokens per step is at most rows · t(plain): what a token of each
     text takes, on the mean over texts. Tokens per second of all texts together would be more where some gain much and
     others nothing, but those others would wait for it, and with them whoever wants all of them; so no text may wait
-    LONGER for a token than by plain steps either. Of all ways that which takes least is taken, and without a trained drafter trees of the width that takes least: what they bring is told
-    as of WIDE tokens, so that what one width brings says what another would. While a text is written plainly or in
-    another way, what it knows of its drafts goes back to what is believed of any text, so that they are tried again now
-    and then; and if it begins to repeat itself, to what copies would have brought. What is believed of a text at first
-    is what the last ones of its kind have brought: greedy ones, drawn ones, those with a mask. What greedy texts gain,
-    or any with a trained drafter, differs much from text to text, so that belief moves slowly there; and what is not
-    tried is forgotten in the end: after a row of texts that gained little come others.
+    LONGER for a token than by plain steps either. Of all ways that which takes least is taken, and without a trained
+    drafter trees of the width that takes least: what they bring is told as of WIDE tokens, so that what one width
+    brings says what another would. While a text is written plainly or in another way, what it knows of its drafts goes
+    back to what is believed of any text, so that they are tried again now and then; and if it begins to repeat itself,
+    to what copies would have brought. What is believed of a text at first is what the last ones of its kind have
+    brought: greedy ones, drawn ones, those with a mask. What greedy texts gain, or any with a trained drafter, differs
+    much from text to text, so that belief moves slowly there; and what is not tried is forgotten in the end: after a
+    row of texts that gained little come others.
     """
 
     def __init__(self) -> None:
