@@ -1,11 +1,14 @@
-"""Prompts of the kinds that people send, for `unspool train speak --asked`: a drafter learns from the answers to them.
+"""Prompts of the kinds that people send, for `unspool train speak --asked`: what drafts or fills learns from answers.
 
     python bench/asked.py --data FOLDER --out asked.jsonl [--held held.jsonl] [--count 2000] [--against FILE …]
+    python bench/asked.py --data FOLDER --out asked.jsonl --families chat qa tasks talk --most tasks=12000 chat=12000
 
 Six families, from the training parts of public sets that lie in FOLDER (gsm8k, mbpp 601–974, corpus_instruct, scitldr,
-long_context, tatoeba, commongen, corpus_tech, corpus_prose, wikitext2); a set that is not there is left out. Every line
-is a prompt as a string of JSON. A prompt that repeats one of --against (JSON lines with `turns`, such as Spec-Bench's
-question.jsonl), word for word or by a run of words as long as --run, is left out too: what is measured is not learnt.
+long_context, tatoeba, commongen, corpus_tech, corpus_prose, wikitext2); a set that is not there is left out. Two more
+are taken when they are named: `tasks`, what is to be written or played about what those sets name, and `talk`, how
+people open a conversation (corpus_dialogue). Every line is a prompt as a string of JSON. A prompt that repeats one of
+--against (JSON lines with `turns`, such as Spec-Bench's question.jsonl), word for word or by a run of words as long as
+--run, is left out too: what is measured is not learnt.
 With --held some prompts of each family go there instead, as `{"family": …, "text": …}`.
 """
 
@@ -20,6 +23,8 @@ import subprocess
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
+
+from asked_tasks import told
 
 WORD = re.compile(r"\w+")
 TRANSLATED = {"deu": "German", "fra": "French", "spa": "Spanish", "ces": "Czech", "nld": "Dutch"}
@@ -151,6 +156,20 @@ def rag(data: Path, chance: random.Random) -> Iterator[str]:
             yield chance.choice(READ).format(text="\n".join(told), question=asks(row["question"]))
 
 
+def tasks(data: Path, chance: random.Random) -> Iterator[str]:
+    """What is to be written, played, explained or planned."""
+    titles = shuffled((row["title"] for row in rows(data / "long_context" / "nq_open_oracle.jsonl.gz")), chance)
+    words = {tuple(row["concepts"]) for row in rows(data / "commongen" / "train.jsonl.gz")}
+    yield from told(titles, sorted(words), list(qa(data, chance)), chance)
+
+
+def talk(data: Path, chance: random.Random) -> Iterator[str]:
+    """What a user says first."""
+    files = sorted((data / "corpus_dialogue").glob("shard-*"))
+    first = (row["text"].partition("\n")[0] for file in files for row in rows(file))
+    yield from shuffled((line[6:] for line in first if line.startswith("User: ") and len(line) > 30), chance)
+
+
 FAMILIES: dict[str, Family] = {
     "chat": chat,
     "translation": translation,
@@ -159,10 +178,11 @@ FAMILIES: dict[str, Family] = {
     "math_reasoning": maths,
     "rag": rag,
 }
+MORE: dict[str, Family] = {"tasks": tasks, "talk": talk}
 
 
 class Measured:
-    """What drafters are measured on, and must not have learnt."""
+    """What is measured on, and must not have been learnt."""
 
     def __init__(self, files: Iterable[Path], run: int) -> None:
         self.run, self.whole, self.runs = run, set[str](), set[str]()
@@ -192,13 +212,14 @@ def main() -> None:
     parser.add_argument("--characters", type=int, default=4800, help="of a prompt at most")
     parser.add_argument("--against", type=Path, nargs="*", default=[], help="prompts that must not be repeated")
     parser.add_argument("--run", type=int, default=10, help="words in a row that make a prompt a repetition")
+    parser.add_argument("--families", nargs="+", default=list(FAMILIES), choices=(*FAMILIES, *MORE))
     parser.add_argument("--most", nargs="*", default=[], metavar="FAMILY=COUNT")
     args = parser.parse_args()
     counts = {name: int(number) for name, number in (each.split("=") for each in args.most)}
     measured, kept = Measured(args.against, args.run), dict[str, list[str]]()
-    for family, prompts in FAMILIES.items():
+    for family in args.families:
         chance, found, left = random.Random(1), dict[str, None](), 0
-        for prompt in prompts(args.data, chance):
+        for prompt in (FAMILIES | MORE)[family](args.data, chance):
             if len(found) >= counts.get(family, args.count) + (args.apart if args.held else 0):
                 break
             if not 8 <= len(prompt) <= args.characters:

@@ -54,6 +54,20 @@ def test_all_families_that_have_data_are_asked_and_each_prompt_once(data, tmp_pa
     assert "rag: 18 prompts" in capsys.readouterr().out
 
 
+def test_chat_is_asked_to_write_and_to_talk_when_that_is_named(data, tmp_path, monkeypatch):
+    sets = [json.dumps({"concepts": [f"dog{n}", "river", "boat"]}) for n in range(9)]
+    said = [json.dumps({"text": f"User: I look for a table for {n} people.\nAssistant: Yes?"}) for n in range(7)]
+    for name, lines in (("commongen/train.jsonl.gz", sets), ("corpus_dialogue/shard-00.jsonl.gz", said)):
+        (data / name).parent.mkdir()
+        (data / name).write_bytes(gzip.compress("\n".join(lines).encode()))
+    found = made(data, tmp_path, monkeypatch, "--families", "tasks", "talk", "--most", "tasks=50")
+    assert len(found) == len(set(found)) == 57
+    assert "I look for a table for 3 people." in found
+    assert any(", river and boat" in text for text in found)
+    assert any("Bridge" in text for text in found)
+    assert not any("What is 3 and 3" in text or "{" in text for text in found)
+
+
 def test_some_are_kept_apart(data, tmp_path, monkeypatch):
     held = tmp_path / "held.jsonl"
     found = made(data, tmp_path, monkeypatch, "--held", str(held), "--apart", "2", "--count", "5")

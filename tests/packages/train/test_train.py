@@ -12,12 +12,12 @@ from adapted import END, MASK, PROMPTS, SHAPE, Small, alone, decoder_of  # noqa:
 
 from unspool.apps.cli.root import root  # noqa: E402
 from unspool.core.errors import BadRequest  # noqa: E402
-from unspool_train import training_network  # noqa: E402
-from unspool_train.adapt import AdaptSettings, adapt  # noqa: E402
+from unspool_train import objective, training_network  # noqa: E402
+from unspool_train.adapt import AdaptRun, AdaptSettings, adapt  # noqa: E402
 from unspool_train.decoder import filled, greedy, judged  # noqa: E402
 from unspool_train.delta_compression import Delta, Factors, chosen_ranks, factorised, lost, read_delta, write_delta  # noqa: E402
 from unspool_train.noisy_rows import Recipe, masks, pack, weights  # noqa: E402
-from unspool_train.objective import TEMPERATURE, slopes  # noqa: E402
+from unspool_train.objective import TEMPERATURE, Objective, slopes  # noqa: E402
 from unspool_train.speak import frame, save, unlooped  # noqa: E402
 from unspool_train.token_corpus import TokenCorpus  # noqa: E402
 from unspool_train.trained import Trained  # noqa: E402
@@ -158,6 +158,61 @@ def test_slopes_are_the_gradient():
     assert bool(found.any())
     assert not bool(found.all())
     torch.testing.assert_close(sure, log_p.exp().amax(-1).detach())
+
+
+def test_a_teachers_law_is_a_share_of_the_target_at_the_first_read_outs(monkeypatch):
+    monkeypatch.setattr(objective, "CHUNK", 4)
+    generator = torch.Generator().manual_seed(0)
+    head, teacher = torch.randn(12, 5, generator=generator), torch.randn(6, 5, generator=generator)
+    hidden = torch.randn(11, 5, generator=generator).requires_grad_()
+    target, weight = torch.randint(0, 12, (11,), generator=generator), torch.rand(11, generator=generator)
+    banned, share = 4, 0.75
+    target[target == banned] = 3
+    z, told = hidden @ head.T, teacher @ head.T
+    z, told = (torch.cat([part[:, :banned], part[:, banned + 1 :]], 1) for part in (z, told))
+    wanted = torch.nn.functional.one_hot(target - (target > banned).long(), 11).float()
+    wanted[:6] = (1 - share) * wanted[:6] + share * told.softmax(1)
+    (slope,) = torch.autograd.grad(-(weight[:, None] * wanted * z.log_softmax(1)).sum(), hidden)
+    rule = Objective(head, banned, compiled=False)
+    none = torch.zeros(11)
+    loss, answer = rule(hidden, target, weight, none, teacher, share)
+    torch.testing.assert_close(torch.autograd.grad(loss, hidden)[0], slope, atol=1e-5, rtol=1e-4)
+    plain, same = rule(hidden, target, weight, none)
+    assert answer.loss.equal(same.loss)  # what is told is the cross-entropy of tokens, with a teacher or without
+    assert not torch.autograd.grad(plain, hidden)[0].allclose(slope, atol=1e-3)
+
+
+def test_a_model_that_reads_as_it_did_has_nothing_to_learn_from_its_own_laws(folder, batch, tmp_path, monkeypatch):
+    monkeypatch.setattr(training_network, "open_checkpoint", lambda path: Small())
+    run = AdaptRun(AdaptSettings(model=str(folder), out=str(tmp_path), rows=2, width=160, device="cpu"))
+    first = int((batch.block == 0).sum())
+    assert (batch.block[:first] == 0).all()
+    assert (batch.block[first:] > 0).all()
+    reading = replace(batch, weight=np.where(batch.block == 0, batch.weight, np.float32(0.0)))
+    steep = {}
+    for share in (0.0, 1.0):
+        own = {name: value.clone().requires_grad_() for name, value in run.origin.items()}
+        run.forward(own, reading, 0.0, share)[0].backward()
+        steep[share] = max(float(each.grad.abs().max()) for each in own.values() if each.grad is not None)
+    assert steep[1.0] < 1e-5 < 1e-3 < steep[0.0]
+
+
+def test_what_is_learnt_so_far_is_written_before_the_end(folder, tmp_path, monkeypatch):
+    monkeypatch.setattr(training_network, "open_checkpoint", lambda path: Small())
+    written = []
+
+    def write(path, *told):
+        written.append(path)
+        return write_delta(path, *told)
+
+    monkeypatch.setattr("unspool_train.adapt.write_delta", write)
+    adapt(
+        AdaptSettings(
+            model=str(folder), corpus=str(folder), out=str(tmp_path), minutes=5.0, steps=4, fold_at=0.0, rows=2,
+            width=160, warmup=1, workers=1, held=0.2, validation=1, budget=200_000, device="cpu", faithful=0.5,
+        )
+    )  # fmt: skip
+    assert len(written) > 3  # when it was cut to size, at every validation, and at the end
 
 
 def test_a_delta_comes_back_as_it_was_stored(frozen, tmp_path):

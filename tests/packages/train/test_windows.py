@@ -146,6 +146,28 @@ def test_what_a_filler_foresees_stands_if_the_reader_finds_it_good_enough(frozen
     assert (got.tokens == plain.tokens) is (ratio == 1.0)
 
 
+def test_an_answer_that_is_begun_by_drawing_goes_on_greedily(frozen, tmp_path, monkeypatch):
+    """Of such a document the question is what was asked with what was drawn, and all behind it is the likeliest."""
+    monkeypatch.setattr(training_network, "open_checkpoint", lambda path: Small())
+    save(str(tmp_path / "asked.npz"), [([*prompt, 3], len(prompt), 2) for prompt in PROMPTS * 4])
+    asked = str(tmp_path / "asked.npz")
+    told = SpeakSettings(
+        model=str(tmp_path), like=asked, asked=asked, answer=MOST, rows=3, eager=True, device="cpu", drawn=0.5,
+        heat=9.0, begun=4, out=str(tmp_path / "out.npz"),
+    )  # fmt: skip
+    speak(told)
+    found = TokenCorpus.read([tmp_path / "out.npz"])
+    assert found.greedy.all()
+    begins = set()
+    for document in (found[i] for i in range(len(found))):
+        begins.add(document.prompt - max(len(p) for p in PROMPTS if p == document.tokens[: len(p)].tolist()))
+        asked_, answer = document.tokens[: document.prompt].tolist(), document.tokens[document.prompt :].tolist()
+        decoder = decoder_of(frozen, 1, {**frozen.base, "mask": frozen.embedding.mean(0)})
+        assert greedy(decoder, [asked_], len(answer)).tokens[0] == answer if answer else asked_[-1] == END
+    assert len(found) == 2 * len(PROMPTS * 4)
+    assert begins == {0, 1, 2, 3, 4}
+
+
 def test_a_corpus_is_written_with_a_fillers_foresight(frozen, weights, tmp_path, monkeypatch):
     """At a ratio of 1 its documents are those of greedy answers, below it others."""
     monkeypatch.setattr(training_network, "open_checkpoint", lambda path: Small())
@@ -165,6 +187,8 @@ def test_a_corpus_is_written_with_a_fillers_foresight(frozen, weights, tmp_path,
     assert len(greedily) == len(prompts)
     assert texts(ratio=1.0, **foresight) == greedily
     assert texts(ratio=0.2, **foresight) != greedily
+    with pytest.raises(BadRequest, match="--begun is -1"):
+        texts(begun=-1)
     with pytest.raises(BadRequest, match="--ratio is 0"):
         texts(ratio=0.0, **foresight)
     with pytest.raises(BadRequest, match="drawn"):

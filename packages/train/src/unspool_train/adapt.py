@@ -2,6 +2,9 @@
 
 loss = causal · NTP on the clean stream + Σ w · CE at the masks + β · Σ w · H at the masks that are right, β > 0 late.
 
+Next-token prediction may learn the model's own laws instead of its documents' tokens (`--faithful`), which keeps what
+reads as it was while what fills is learnt.
+
 Two forms, one after the other. First every weight is free. Then the change so far is cut to the size it will have on
 disk (delta_compression.py), and its factors are trained on, so that nothing is lost at the end but what rounding to
 int8 takes.
@@ -60,6 +63,7 @@ class AdaptSettings(TrainingSettings):
     certain_at: float = setting(0.4, "Share of the time after which it begins; it grows over the next tenth.")
     greedy: float = setting(0.8, "Share of greedy answers among the documents.")
     causal: float = setting(0.5, "Weight of next-token prediction on the clean stream.")
+    faithful: float = setting(0.0, "Share of that which learns the model's own laws instead of its documents' tokens.")
     ordered: float = setting(0.4, "Share of blocks masked roughly in reading order.")
     decay: float = setting(0.93, "Factor on a mask's loss for each mask between it and the visible text on its left.")
     sliding: float = setting(0.0, "Share of documents with windows of masks alone that begin anywhere.")
@@ -107,6 +111,7 @@ class AdaptRun:
         recipe = self.recipe
         self.network = TrainingNetwork(self.frozen, dtype, recipe.rows, recipe.width, recipe.mask, compiled)
         self.objective = Objective(self.network.head, recipe.mask, compiled)
+        self.origin = {**self.frozen.base, "mask": self.frozen.embedding.mean(0)}
 
     def elapsed(self) -> float:
         """Seconds since the run was made."""
@@ -122,14 +127,21 @@ class AdaptRun:
         )
         print(" ".join(shown), flush=True)
 
-    def forward(self, weights: Mapping[str, Tensor], batch: NoisyBatch, certainty: float) -> tuple[Tensor, Readouts]:
+    def forward(
+        self, weights: Mapping[str, Tensor], batch: NoisyBatch, certainty: float, faithful: float = 0.0
+    ) -> tuple[Tensor, Readouts]:
         """The loss of a batch and what was found at its read-outs."""
         sure = np.where((batch.block > 0) & batch.real, batch.weight * np.float32(certainty), np.float32(0.0))
         read, target, weight, force = (
             torch.from_numpy(part).to(self.device) for part in (batch.read, batch.target, batch.weight, sure)
         )
+        told = None
+        if faithful:
+            with torch.no_grad():
+                reads = read[: int((batch.block == 0).sum())]
+                told = self.network.hidden(self.origin, batch).index_select(0, reads)
         states = self.network.hidden(weights, batch).index_select(0, read)
-        return self.objective(states, target, weight, force)
+        return self.objective(states, target, weight, force, told, faithful)
 
     def validate(self, weights: Mapping[str, Tensor], batches: list[NoisyBatch]) -> dict[str, dict[str, float]]:
         """The marks of these weights."""
@@ -149,8 +161,7 @@ def adapt(settings: AdaptSettings) -> dict[str, Any]:
         asked = TokenCorpus.read([settings.exam]) if settings.exam else TokenCorpus.read(sources)
         among = asked.split(1.0 if settings.exam else settings.held)[1]
         held = exam(asked, among, settings.validation, run.recipe)
-        start: Mapping[str, Tensor] = {**run.frozen.base, "mask": run.frozen.embedding.mean(0)}
-        trained = Trained(begun(settings.init, start) if settings.init else start)
+        trained = Trained(begun(settings.init, run.origin) if settings.init else run.origin)
         _settle(run, trained, feed.take())
         run.say("start", device=run.device, compiled=run.network.compiled, figures=run.validate(trained.plain(), held))
         with run.interrupts:
@@ -161,13 +172,13 @@ def adapt(settings: AdaptSettings) -> dict[str, Any]:
 def _settle(run: AdaptRun, trained: Trained, batch: NoisyBatch) -> None:
     """Compute one gradient and throw it away; where compiling fails, go on without."""
     try:
-        run.forward(trained.weights(), batch, 1.0)[0].backward()  # type: ignore[no-untyped-call]
+        run.forward(trained.weights(), batch, 1.0, run.settings.faithful)[0].backward()  # type: ignore[no-untyped-call]
     except Exception as error:  # the compiler raises what it likes
         if not run.network.compiled:
             raise
         run.say("fallback", why=f"{type(error).__name__}: {str(error)[:500]}")
         run.build(False)
-        run.forward(trained.weights(), batch, 1.0)[0].backward()  # type: ignore[no-untyped-call]
+        run.forward(trained.weights(), batch, 1.0, run.settings.faithful)[0].backward()  # type: ignore[no-untyped-call]
     for parameter in trained.parameters():
         parameter.grad = None
 
@@ -233,7 +244,7 @@ def _loop(run: AdaptRun, trained: Trained, feed: BatchFeed, held: list[NoisyBatc
             waiting = run.elapsed()
             batch = feed.take()
             waited = run.elapsed() - waiting
-            loss, answer = run.forward(trained.weights(), batch, beta)
+            loss, answer = run.forward(trained.weights(), batch, beta, settings.faithful)
             (loss / settings.accumulate).backward()  # type: ignore[no-untyped-call]
             passed.add(batch, answer, waited)
         norm = torch.nn.utils.clip_grad_norm_(trained.parameters(), 1.0)
@@ -250,6 +261,9 @@ def _loop(run: AdaptRun, trained: Trained, feed: BatchFeed, held: list[NoisyBatc
             validated = done
             run.say("validation", done=done, figures=run.validate(trained.plain(), held))
             keep(trained.plain(), run.out / CHECKPOINT)
+            if trained.folded:  # what is there if the run is killed
+                delta = trained.delta(run.frozen.base, settings.budget)
+                write_delta(run.out / DELTA, delta, base_name(settings.model), run.recipe.mask)
             passed = StepSums(run.elapsed())
     return step
 

@@ -155,11 +155,18 @@ def greedy(decoder: Decoder, prompts: Sequence[Sequence[int]], most: int) -> Tex
 
 @torch.no_grad()
 def sampled(
-    decoder: Decoder, prompts: Sequence[Sequence[int]], most: int, heat: Sequence[float], chance: torch.Generator
+    decoder: Decoder,
+    prompts: Sequence[Sequence[int]],
+    most: int,
+    heat: Sequence[float],
+    chance: torch.Generator,
+    first: Sequence[int] | None = None,
 ) -> Texts:
-    """Plain sampling, each text at its own temperature; at 0 greedily."""
+    """Plain sampling, each text at its own temperature; at 0 greedily, as all behind the `first` tokens of each."""
     tokens, lengths = decoder.prefill(prompts)
-    return _continued(decoder, tokens, lengths, most, torch.tensor(heat, device=decoder.device)[:, None], chance)
+    warm = torch.tensor(heat, device=decoder.device)[:, None]
+    until = torch.tensor([most] * len(prompts) if first is None else first, device=decoder.device)[:, None]
+    return _continued(decoder, tokens, lengths, most, (warm, until), chance)
 
 
 def _continued(
@@ -167,7 +174,7 @@ def _continued(
     tokens: Tensor,
     lengths: Tensor,
     most: int,
-    heat: Tensor | None,
+    heat: tuple[Tensor, Tensor] | None,
     chance: torch.Generator | None,
 ) -> Texts:
     begin = lengths.clone()
@@ -180,7 +187,8 @@ def _continued(
         logits = decoder.logits(states[:, 0])
         if heat is not None:
             noise = torch.empty_like(logits).exponential_(generator=chance).log_()
-            logits = logits - heat * noise  # Gumbel's trick: the largest is a draw
+            warm, until = heat
+            logits = logits - warm * (step < until) * noise  # Gumbel's trick: the largest is a draw
         chosen = torch.where(open_, logits.argmax(-1), decoder.end)
         tokens.scatter_(1, lengths[:, None], chosen[:, None])
         steps += open_

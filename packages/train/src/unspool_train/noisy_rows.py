@@ -59,7 +59,10 @@ class Recipe:
 
 @dataclass(frozen=True)
 class NoisyBatch:
-    """Rows of tokens with what each sees, and the read-outs: flat place, target, weight, block (0: causal), masks."""
+    """Rows of tokens with what each sees, and the read-outs: flat place, target, weight, block (0: causal), masks.
+
+    Read-outs of the clean stream come before all others.
+    """
 
     tokens: Ints
     places: Ints
@@ -220,6 +223,10 @@ class _Rows:
     def batch(self) -> NoisyBatch:
         """Return the rows; the causal weights add up to `causal`, those of the blocks to 1."""
         read, target, weight, block, number, real = (np.concatenate(part) for part in zip(*self.reads, strict=True))
+        order = np.argsort(block > 0, kind="stable")
+        read, target, weight, block, number, real = (
+            part[order] for part in (read, target, weight, block, number, real)
+        )
         total_causal, total_block = weight[block == 0].sum(), weight[block > 0].sum()
         scale = np.where(block == 0, self.recipe.causal / max(total_causal, 1e-9), 1.0 / max(total_block, 1e-9))
         return NoisyBatch(

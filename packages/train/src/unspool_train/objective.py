@@ -2,6 +2,8 @@
 
 Cross-entropy −log p(target), and for masked tokens that are already right the entropy of softmax(logits / T), T < 1,
 which pushes what is right towards certain and leaves what is wrong alone (certainty-forcing, arXiv 2509.26488).
+The first read-outs may learn a teacher's law instead of a token, for a share: −Σ_v ((1 − share)·[v = target] +
+share·law(v)) log p(v). A law has far less noise than a token of a text, so that what reads stays what it was.
 
 Cost: one chunk of logits at a time; the head is frozen, so the gradient of a chunk is known as soon as it is computed.
 """
@@ -29,9 +31,18 @@ class Readouts:
 
 
 def slopes(
-    logits: Tensor, target: Tensor, weight: Tensor, certainty: Tensor, banned: int
+    logits: Tensor,
+    target: Tensor,
+    weight: Tensor,
+    certainty: Tensor,
+    banned: int,
+    told: Tensor | None = None,
+    share: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Return (∂(weight · CE + certainty · H · [right]) / ∂logits, CE, right, confidence) for rows of logits."""
+    """Return (∂(weight · CE + certainty · H · [right]) / ∂logits, CE, right, confidence) for rows of logits.
+
+    With a teacher's logits `told`, a `share` of each row's target is its law; the CE returned is that of the token.
+    """
     column = torch.arange(logits.shape[-1], device=logits.device)
     z = torch.where(column == banned, -30000.0, logits.float())
     top = z.amax(-1, keepdim=True)
@@ -45,7 +56,11 @@ def slopes(
     q = log_q.exp()
     entropy = -(q * log_q).sum(-1, keepdim=True)
     force = torch.where(right, certainty, 0.0)[:, None] / TEMPERATURE
-    slope = weight[:, None] * (log_p.exp() - hit.float()) - force * q * (log_q + entropy)
+    wanted = hit.float()
+    if told is not None and share is not None:
+        law = torch.where(column == banned, -30000.0, told.float()).softmax(-1)
+        wanted = torch.lerp(wanted, law, share[:, None])
+    slope = weight[:, None] * (log_p.exp() - wanted) - force * q * (log_q + entropy)
     return slope.to(logits.dtype), loss, right, best.exp()
 
 
@@ -60,13 +75,16 @@ class _Chunks(torch.autograd.Function):
         certainty: Tensor,
         banned: int,
         rule: Callable[..., tuple[Tensor, Tensor, Tensor, Tensor]],
+        told: Tensor,
+        share: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         gradient = torch.empty_like(hidden)
         losses, rights, bests = [], [], []
         for start in range(0, len(hidden), CHUNK):
             some = slice(start, start + CHUNK)
             logits = hidden[some] @ head.T
-            slope, loss, right, best = rule(logits, target[some], weight[some], certainty[some], banned)
+            taught = (told[some] @ head.T, share[some]) if start < len(told) else ()
+            slope, loss, right, best = rule(logits, target[some], weight[some], certainty[some], banned, *taught)
             gradient[some] = slope @ head
             losses.append(loss)
             rights.append(right)
@@ -78,7 +96,7 @@ class _Chunks(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        return (ctx.saved_tensors[0] * grads[0], None, None, None, None, None, None)
+        return (ctx.saved_tensors[0] * grads[0], None, None, None, None, None, None, None, None)
 
 
 class Objective:
@@ -89,14 +107,29 @@ class Objective:
         self.rule = torch.compile(slopes, dynamic=False) if compiled else slopes
         self.compiled = compiled
 
-    def __call__(self, hidden: Tensor, target: Tensor, weight: Tensor, certainty: Tensor) -> tuple[Tensor, Readouts]:
-        """Return the weighted loss, whose gradient includes the certainty term, and what was found at each read-out."""
+    def __call__(
+        self,
+        hidden: Tensor,
+        target: Tensor,
+        weight: Tensor,
+        certainty: Tensor,
+        told: Tensor | None = None,
+        share: float = 0.0,
+    ) -> tuple[Tensor, Readouts]:
+        """Return the weighted loss, whose gradient includes all terms, and what was found at each read-out.
+
+        `told` are a teacher's states at the first read-outs, which learn its laws for a `share`.
+        """
         count = len(hidden)
+        taught = 0 if told is None else len(told)
         short = -count % CHUNK if self.compiled else 0  # one compiled shape; rows of weight 0 change nothing
         if short:
             hidden = torch.nn.functional.pad(hidden, (0, 0, 0, short))
             target, weight, certainty = (torch.nn.functional.pad(t, (0, short)) for t in (target, weight, certainty))
+        shares = torch.where(torch.arange(len(hidden), device=hidden.device) < taught, share, 0.0)
+        told = hidden.new_zeros(0, hidden.shape[1]) if told is None else told
+        told = torch.nn.functional.pad(told, (0, 0, 0, min(-taught % CHUNK, len(hidden) - taught)))  # whole chunks
         loss, each, right, best = _Chunks.apply(  # type: ignore[no-untyped-call]
-            hidden, self.head, target, weight, certainty, self.banned, self.rule
+            hidden, self.head, target, weight, certainty, self.banned, self.rule, told, shares
         )
         return loss, Readouts(each[:count], right[:count], best[:count])

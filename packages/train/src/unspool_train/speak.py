@@ -59,6 +59,11 @@ class SpeakSettings(ModelSettings):
     temperature: float = setting(1.0, "Temperature of its own questions.")
     drawn: float = setting(0.0, "Share of the answers that are drawn.")
     heat: float = setting(0.8, "Temperature of those.")
+    begun: int = setting(
+        0,
+        "Tokens at most that are drawn of such an answer; it goes on greedily, and what was drawn counts as asked. "
+        "0: all.",
+    )
     filler: str = setting(
         "", "A change that fills holes (a file or its folder), whose foresight decides between near ties."
     )
@@ -75,6 +80,8 @@ class SpeakSettings(ModelSettings):
             raise BadRequest(f"--ratio is {self.ratio}; expected more than 0, and 1 at most.")
         if self.filler and self.drawn:
             raise BadRequest("--filler writes no answers that are drawn; leave one of the two out.")
+        if self.begun < 0:
+            raise BadRequest(f"--begun is {self.begun}; expected a number of tokens, or 0.")
         for name in ("rows", "room", "question", "answer", "window"):
             if getattr(self, name) < 1:
                 raise BadRequest(f"--{name} is {getattr(self, name)}; expected at least 1.")
@@ -124,6 +131,7 @@ class Speaker:
         settings.check()
         self.settings, self.frozen = settings, Frozen.open(settings.model, device_of(settings.device))
         self.chance = torch.Generator(self.frozen.embedding.device).manual_seed(settings.seed)
+        self.rng = np.random.default_rng(settings.seed)
         own = {**self.frozen.base, "mask": self.frozen.embedding.mean(0)}
         device = str(self.frozen.embedding.device)
         filling = read_delta(settings.filler, device).applied(own) if settings.filler else None
@@ -149,8 +157,13 @@ class Speaker:
             self._decoders[kind, room] = made
         return self._decoders[kind, room]
 
-    def answered(self, turn: Turn) -> list[list[int]]:
-        """What it says to prompts that have one room."""
+    def begins(self, turn: Turn) -> list[int]:
+        """How many tokens of each answer of a turn are drawn and count as asked."""
+        most = self.settings.begun
+        return [int(self.rng.integers(1, most + 1)) if most and each else 0 for each in turn.drawn]
+
+    def answered(self, turn: Turn, begun: Sequence[int] = ()) -> list[list[int]]:
+        """What it says to prompts that have one room, so many tokens of each drawn; without numbers, all of those."""
         room = self.rung(max(map(len, turn.prompts)))
         decoder, settings = self.decoder(room), self.settings
         missing = decoder.count - len(turn.prompts)
@@ -163,7 +176,8 @@ class Speaker:
         if not any(turn.drawn):
             return greedy(decoder, full, self.settings.answer).tokens[: len(turn.prompts)]
         heat = [self.settings.heat * each for each in turn.drawn] + [0.0] * missing
-        return sampled(decoder, full, self.settings.answer, heat, self.chance).tokens[: len(turn.prompts)]
+        first = [*begun, *[0] * missing] if begun else None
+        return sampled(decoder, full, self.settings.answer, heat, self.chance, first).tokens[: len(turn.prompts)]
 
     def own_questions(self, opening: list[int], bridge: list[int]) -> Iterator[Turn]:
         """Questions that the model asks itself, each once, for ever."""
@@ -211,12 +225,14 @@ def speak(settings: SpeakSettings) -> dict[str, float]:
         turn = next(turns, None)
         if turn is None:
             break
-        for prompt, text in zip(turn.prompts, speaker.answered(turn), strict=True):
+        begun = speaker.begins(turn) if settings.begun else [0] * len(turn.prompts)
+        texts = speaker.answered(turn, begun if settings.begun else ())
+        for prompt, text, drew in zip(turn.prompts, texts, begun, strict=True):
             closed = text[-1] == END
             kept = text if closed else unlooped(text)
             end = CLOSED if closed else CUT if len(kept) == len(text) else LOOPED
-            written.append(([*prompt, *kept], len(prompt), end))
-        drawn += turn.drawn
+            written.append(([*prompt, *kept], len(prompt) + min(drew, len(kept)), end))
+        drawn += [each and not settings.begun for each in turn.drawn]
         rounds += 1
         tokens = sum(len(text) for text, _, _ in written)
         print(f"# {time.monotonic() - began:.0f} s: {len(written):,} documents, {tokens:,} tokens", flush=True)
