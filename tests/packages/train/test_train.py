@@ -16,9 +16,10 @@ from unspool_train import objective, training_network  # noqa: E402
 from unspool_train.adapt import AdaptRun, AdaptSettings, adapt  # noqa: E402
 from unspool_train.decoder import filled, greedy, judged  # noqa: E402
 from unspool_train.delta_compression import Delta, Factors, chosen_ranks, factorised, lost, read_delta, write_delta  # noqa: E402
+from unspool_train.framing import Framing, of_documents  # noqa: E402
 from unspool_train.noisy_rows import Recipe, masks, pack, weights  # noqa: E402
 from unspool_train.objective import TEMPERATURE, Objective, slopes  # noqa: E402
-from unspool_train.speak import frame, save, unlooped  # noqa: E402
+from unspool_train.speak import save, unlooped  # noqa: E402
 from unspool_train.token_corpus import TokenCorpus  # noqa: E402
 from unspool_train.trained import Trained  # noqa: E402
 from unspool_train.training_network import Frozen, TrainingNetwork, is_matrix, names, tiles, visible  # noqa: E402
@@ -334,7 +335,7 @@ def test_loops_are_cut_and_other_texts_are_not():
 
 
 def test_the_frame_of_conversations_is_what_they_share(folder):
-    assert frame(TokenCorpus.read([folder])) == ([1, 5], [6, 7])
+    assert of_documents(TokenCorpus.read([folder])) == Framing([1, 5], [6, 7], END)
 
 
 def test_the_command_says_what_is_missing(capsys):

@@ -42,6 +42,7 @@ class Decoder:
         self.keys = torch.zeros(size, dtype=self.dtype, device=device)
         self.values = torch.zeros(size, dtype=self.dtype, device=device)
         self.lines = torch.arange(count, device=device)[:, None]
+        self.biases: Sequence[Tensor | None] = [bias.to(self.dtype) for bias in frozen.biases] or [None] * shape.layers
         self.weights: dict[str, Tensor] = {}
         self.captured: dict[tuple[int, int], tuple[torch.cuda.CUDAGraph, tuple[Tensor, ...], Tensor]] = {}
 
@@ -73,7 +74,9 @@ class Decoder:
         for index in range(shape.layers):
             keys, values = self.keys[index], self.values[index]
             line = normed(x, own[f"{index}.norm1"], shape.norm_eps)
-            split = functional.linear(line, own[f"{index}.qkv"]).view(self.count, n, -1, shape.head_dim)
+            split = functional.linear(line, own[f"{index}.qkv"], self.biases[index]).view(
+                self.count, n, -1, shape.head_dim
+            )
             q = turned(split[:, :, : shape.heads], cos, sin)
             keys[self.lines, :, places] = turned(split[:, :, shape.heads : shape.heads + shape.kv_heads], cos, sin)
             values[self.lines, :, places] = split[:, :, shape.heads + shape.kv_heads :]
@@ -118,9 +121,10 @@ class Decoder:
         return graph, inputs, out
 
     def logits(self, states: Tensor) -> Tensor:
-        """Return the logits of states; the mask itself is never written."""
+        """Return the logits of states; the mask itself, if there is one, is never written."""
         found = functional.linear(states, self.head).float()
-        found[..., self.mask_id] = float("-inf")
+        if self.mask_id >= 0:
+            found[..., self.mask_id] = float("-inf")
         return found
 
     def window(self, tokens: Tensor, start: Tensor, size: int, longest: int) -> Tensor:

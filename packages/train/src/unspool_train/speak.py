@@ -1,10 +1,10 @@
 """More documents in the model's own words: it answers questions, which it asks itself by sampling or is given.
 
 Its own questions are sampled after the bare opening of a conversation; both the opening and what stands between
-question and answer are taken from documents that exist. An answer that runs into a loop is cut where its second turn
-begins. Answers are greedy, or some of them drawn; then every question that is given is answered in both ways, one after
-the other. Questions of like length are answered together, long ones fewer at a time.
-A drafter guesses best what answers to questions of the same sort have taught it: give those that will be asked.
+question and answer are taken from documents that exist, or from the model's chat template. An answer that runs into a
+loop is cut where its second turn begins. Answers are greedy, or some of them drawn; then every question that is given
+is answered in both ways, one after the other. Questions of like length are answered together, long ones fewer at a
+time. A drafter guesses best what answers to questions of the same sort have taught it: give those that will be asked.
 With a filler, answers are what the model finds good and the filler foresees (lenient_texts.py).
 """
 
@@ -23,18 +23,19 @@ import torch
 
 from unspool.core.errors import BadRequest
 from unspool.models.address import path
+from unspool.models.vocabulary import Vocabulary
 from unspool.models.weights import open_checkpoint
 
 from .command import ModelSettings, command, device_of, setting
 from .decoder import Decoder, greedy, sampled
 from .delta_compression import read_delta
+from .framing import Framing, of_documents, of_template
 from .lenient_texts import lenient
 from .token_corpus import CLOSED, SAMPLED, TokenCorpus
 from .training_network import Frozen
 
 CUT, LOOPED = 2, 4
-END, HOLE = 2, 16  # the tokens that end a text, and that is never written
-_LOOK = 500  # documents that show what conversations have in common
+HOLE = 16  # what stands for a hole with a filler, and is never written then
 _PERIOD, _TURNS = 64, 12  # tokens of a loop at most, and of its turns behind the first at least
 _ROOM = 384  # tokens of the shortest texts with their prompts
 
@@ -43,7 +44,7 @@ _ROOM = 384  # tokens of the shortest texts with their prompts
 class SpeakSettings(ModelSettings):
     """How much to write, and where."""
 
-    like: str = setting("", "Documents whose conversations show how one opens.")
+    like: str = setting("", "Documents whose conversations show how one opens; else the model's chat template does.")
     out: str = setting("fresh.npz", "The .npz file to write.")
     seconds: float = setting(90.0, "How long to write, loading not counted.")
     rounds: int = setting(0, "Stop after so many rounds; 0: by time alone.")
@@ -94,21 +95,6 @@ class Turn(NamedTuple):
     drawn: list[bool]
 
 
-def frame(corpus: TokenCorpus) -> tuple[list[int], list[int]]:
-    """What all conversations begin with, and what all prompts end with."""
-    prompts = [corpus[i].tokens[: corpus[i].prompt].tolist() for i in range(min(len(corpus), _LOOK))]
-    return _common(prompts), _common([prompt[::-1] for prompt in prompts])[::-1]
-
-
-def _common(texts: Sequence[Sequence[int]]) -> list[int]:
-    shared = []
-    for column in zip(*texts, strict=False):
-        if len(set(column)) > 1:
-            break
-        shared.append(int(column[0]))
-    return shared
-
-
 def unlooped(text: list[int]) -> list[int]:
     """A text without the repetitions at its end; one that does not end in at least three turns is left as it is."""
     whole, longest = np.array(text), min(_PERIOD, len(text) // 3, len(text) - _TURNS)
@@ -127,8 +113,9 @@ def unlooped(text: list[int]) -> list[int]:
 class Speaker:
     """The model, with a cache for every number of texts that it answers at a time."""
 
-    def __init__(self, settings: SpeakSettings) -> None:
+    def __init__(self, settings: SpeakSettings, end: int) -> None:
         settings.check()
+        self.end, self.hole = end, HOLE if settings.filler else -1
         self.settings, self.frozen = settings, Frozen.open(settings.model, device_of(settings.device))
         self.chance = torch.Generator(self.frozen.embedding.device).manual_seed(settings.seed)
         self.rng = np.random.default_rng(settings.seed)
@@ -152,7 +139,7 @@ class Speaker:
     def decoder(self, room: int, kind: str = "reads") -> Decoder:
         """The decoder for texts of this room: of the model that reads, or of the one that fills."""
         if (kind, room) not in self._decoders:
-            made = Decoder(self.frozen, self.count(room), room, HOLE, END, not self.settings.eager)
+            made = Decoder(self.frozen, self.count(room), room, self.hole, self.end, not self.settings.eager)
             made.load(self.weights[kind])
             self._decoders[kind, room] = made
         return self._decoders[kind, room]
@@ -179,9 +166,10 @@ class Speaker:
         first = [*begun, *[0] * missing] if begun else None
         return sampled(decoder, full, self.settings.answer, heat, self.chance, first).tokens[: len(turn.prompts)]
 
-    def own_questions(self, opening: list[int], bridge: list[int]) -> Iterator[Turn]:
+    def own_questions(self, framing: Framing) -> Iterator[Turn]:
         """Questions that the model asks itself, each once, for ever."""
         settings, asked, waiting = self.settings, set[tuple[int, ...]](), list[list[int]]()
+        opening, bridge = framing.opening, framing.bridge
         decoder = self.decoder(self.rung(len(opening) + settings.question + len(bridge)))
         rng, heat = np.random.default_rng(settings.seed), [settings.temperature] * decoder.count
         while True:
@@ -213,11 +201,11 @@ class Speaker:
 @torch.no_grad()
 def speak(settings: SpeakSettings) -> dict[str, float]:
     """Write documents until the time is up."""
-    speaker = Speaker(settings)
-    opening, bridge = frame(TokenCorpus.read([settings.like]))
-    print(f"# opening {opening}, between question and answer {bridge}", flush=True)
-    given = questions(settings, opening, bridge)
-    turns = speaker.own_questions(opening, bridge) if given is None else speaker.given_questions(given)
+    framing = of_documents(TokenCorpus.read([settings.like])) if settings.like else of_template(vocabulary_of(settings))
+    speaker = Speaker(settings, framing.end)
+    print(f"# opening {framing.opening}, before an answer {framing.bridge}, at its end {framing.end}", flush=True)
+    given = questions(settings, framing)
+    turns = speaker.own_questions(framing) if given is None else speaker.given_questions(given)
     written: list[tuple[list[int], int, int]] = []
     drawn: list[bool] = []
     began, rounds = time.monotonic(), 0
@@ -228,7 +216,7 @@ def speak(settings: SpeakSettings) -> dict[str, float]:
         begun = speaker.begins(turn) if settings.begun else [0] * len(turn.prompts)
         texts = speaker.answered(turn, begun if settings.begun else ())
         for prompt, text, drew in zip(turn.prompts, texts, begun, strict=True):
-            closed = text[-1] == END
+            closed = text[-1] == framing.end
             kept = text if closed else unlooped(text)
             end = CLOSED if closed else CUT if len(kept) == len(text) else LOOPED
             written.append(([*prompt, *kept], len(prompt) + min(drew, len(kept)), end))
@@ -242,19 +230,23 @@ def speak(settings: SpeakSettings) -> dict[str, float]:
     return {"documents": len(written), "tokens": tokens, "seconds": took}
 
 
-def questions(settings: SpeakSettings, opening: list[int], bridge: list[int]) -> list[list[int]] | None:
+def vocabulary_of(settings: SpeakSettings) -> Vocabulary:
+    """The vocabulary of the model that speaks."""
+    source = Path(settings.model).expanduser()
+    return open_checkpoint(source if source.exists() else path(settings.model)).vocabulary()
+
+
+def questions(settings: SpeakSettings, framing: Framing) -> list[list[int]] | None:
     """The prompts of the file; None if there is no file."""
     if not settings.asked:
         return None
-    frame = len(opening) + len(bridge)
+    frame = len(framing.opening) + len(framing.bridge)
     if settings.asked.endswith((".npz", ".npz.gz")):
         known = TokenCorpus.read([settings.asked])
         found = [known[i].tokens[: known[i].prompt].tolist() for i in range(len(known))]
     else:
-        source = Path(settings.model).expanduser()
-        vocabulary = open_checkpoint(source if source.exists() else path(settings.model)).vocabulary()
-        lines = Path(settings.asked).read_text(encoding="utf-8").split("\n")
-        found = [[*opening, *vocabulary.encode(_said(line)), *bridge] for line in lines if line.strip()]
+        vocabulary, lines = vocabulary_of(settings), Path(settings.asked).read_text(encoding="utf-8").split("\n")
+        found = [framing.prompt(vocabulary, _said(line)) for line in lines if line.strip()]
     found = [prompt for prompt in found if 0 < len(prompt) <= frame + settings.question]
     if not found:
         raise BadRequest(f"--asked: {settings.asked} has no question of at most {settings.question} tokens.")
@@ -275,9 +267,10 @@ def save(file: str, written: Sequence[tuple[list[int], int, int]], drawn: Sequen
     `drawn` says whose answers were drawn, nobody's if it is empty.
     """
     Path(file).parent.mkdir(parents=True, exist_ok=True)
+    tokens = np.concatenate([np.array(text, np.uint32) for text, _, _ in written])
     np.savez(
         file,
-        toks=np.concatenate([np.array(text, np.uint16) for text, _, _ in written]),
+        toks=tokens.astype(np.uint16) if tokens.max(initial=0) < 1 << 16 else tokens,
         lens=np.array([len(text) for text, _, _ in written], np.uint16),
         plen=np.array([prompt for _, prompt, _ in written], np.uint16),
         mode=np.array(drawn or [False] * len(written), np.uint8) * SAMPLED,

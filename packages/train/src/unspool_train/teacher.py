@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from typing import TypeAlias
 
 import torch
 from torch import Tensor
 from torch.nn import functional
 
 from .chunked_loss import CHUNK
-from .training_network import MATRICES, NORMS, Frozen, layer, normed
-
-Laid: TypeAlias = tuple[Tensor, Tensor, Tensor, Tensor, Tensor, Tensor]
+from .training_network import Frozen, layer, normed
 
 
 class Teacher:
@@ -22,13 +19,7 @@ class Teacher:
         self.frozen, self.dtype = frozen, torch.bfloat16 if frozen.head.is_cuda else torch.float32
         self.head, self.embedding = frozen.head.to(self.dtype), frozen.embedding.to(self.dtype)
         self.layer: Callable[..., Tensor] = torch.compile(layer, dynamic=True) if compiled else layer
-        self.layers = [self._laid_out(index) for index in range(frozen.shape.layers)]
-
-    def _laid_out(self, index: int) -> Laid:
-        """The weights of a layer, as `layer` takes them."""
-        own = {name: self.frozen.base[f"layers.{index}.{name}"].to(self.dtype) for name in (*MATRICES, *NORMS)}
-        qkv, gate_up = (torch.cat([own[name] for name in names]) for names in (("q", "k", "v"), ("gate", "up")))
-        return own["norm1"], qkv, own["o"], own["norm2"], gate_up, own["down"]
+        self.layers = [frozen.laid_out(frozen.base, index, self.dtype) for index in range(frozen.shape.layers)]
 
     def states(self, tokens: Tensor) -> Tensor:
         """What leaves the last norm [rows, width, dim]."""

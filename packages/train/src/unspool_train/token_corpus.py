@@ -7,6 +7,7 @@ import io
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,7 +33,7 @@ class Document:
 class TokenCorpus:
     """Documents end to end: `starts` has one more entry than there are documents."""
 
-    tokens: NDArray[np.uint16]
+    tokens: NDArray[np.unsignedinteger[Any]]
     starts: NDArray[np.int64]
     prompts: NDArray[np.int64]
     greedy: NDArray[np.bool_]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -29,9 +29,11 @@ MATRICES: Mapping[str, str] = {
     "down": "mlp.down_proj",
 }
 NORMS: Mapping[str, str] = {"norm1": "input_layernorm", "norm2": "post_attention_layernorm"}
+READING = ("q", "k", "v")  # matrices that may have biases, which are never trained
 TILE = 128  # flex attention skips tiles of this many tokens
 Weights = Mapping[str, Tensor]
 Spans = tuple[Tensor, ...]  # past, past_end, own, own_end of NoisyBatch
+Laid = tuple[Tensor, Tensor, Tensor | None, Tensor, Tensor, Tensor, Tensor]
 
 
 @dataclass(frozen=True)
@@ -43,6 +45,7 @@ class Frozen:
     head: Tensor
     frequencies: Tensor
     base: Weights
+    biases: Sequence[Tensor] = ()  # of queries, keys and values side by side, a layer each, where a model has them
 
     @classmethod
     def open(cls, model: str, device: str) -> Frozen:
@@ -54,9 +57,9 @@ class Frozen:
 
     @classmethod
     def load(cls, checkpoint: Checkpoint, device: str) -> Frozen:
-        """Read a model in float32; only plain Llama layers can be trained here."""
+        """Read a model in float32; only layers of Llama and Qwen2 can be trained here."""
         shape = checkpoint.shape
-        extras = (shape.qkv_bias, shape.out_bias, shape.mlp_bias, shape.qk_norm, shape.post_norms)
+        extras = (shape.out_bias, shape.mlp_bias, shape.qk_norm, shape.post_norms)
         if (
             any(extras)
             or shape.oddities
@@ -65,8 +68,8 @@ class Frozen:
             or shape.embed_scale != 1.0
         ):
             raise BadModel(
-                f"{checkpoint.title}: is a {shape.family} model with biases, windows or extra norms, "
-                "which cannot be trained here; give a plain Llama model, such as smollm2."
+                f"{checkpoint.title}: is a {shape.family} model with windows, extra norms or biases behind its "
+                "products, which cannot be trained here; give a plain Llama model or a Qwen2, such as smollm2."
             )
         embedding = checkpoint.tensor("model.embed_tokens.weight").to(device)
         head = embedding if shape.tied else checkpoint.tensor("lm_head.weight").to(device)
@@ -74,7 +77,16 @@ class Frozen:
         frequencies, scale = rope_frequencies(shape.rope, factors=checkpoint.rope_factors)
         if scale != 1.0:
             raise BadModel(f"{checkpoint.title}: stretches its rotary positions, which cannot be trained here.")
-        return cls(shape, embedding, head, frequencies.to(device), base)
+        found = range(shape.layers if shape.qkv_bias else 0)
+        biases = [torch.cat([checkpoint.tensor(name) for name in _bias_names(index)]).to(device) for index in found]
+        return cls(shape, embedding, head, frequencies.to(device), base, biases)
+
+    def laid_out(self, weights: Weights, index: int, dtype: torch.dtype) -> Laid:
+        """The weights of a layer as `layer` takes them, matrices that read the same side by side."""
+        own = {name: weights[f"layers.{index}.{name}"] for name in (*MATRICES, *NORMS)}
+        qkv, gate_up = (torch.cat([own[name] for name in names]).to(dtype) for names in (READING, ("gate", "up")))
+        bias = self.biases[index].to(dtype) if self.biases else None
+        return own["norm1"], qkv, bias, own["o"].to(dtype), own["norm2"], gate_up, own["down"].to(dtype)
 
     def rotation(self, places: Tensor) -> tuple[Tensor, Tensor]:
         """Return cos and sin of the places [..., head_dim/2] in float32."""
@@ -88,6 +100,11 @@ def names(shape: Shape) -> Iterator[tuple[str, str]]:
         for ours, theirs in (*MATRICES.items(), *NORMS.items()):
             yield f"layers.{layer}.{ours}", f"model.layers.{layer}.{theirs}.weight"
     yield "norm", "model.norm.weight"
+
+
+def _bias_names(layer: int) -> Iterator[str]:
+    for name in READING:
+        yield f"model.layers.{layer}.{MATRICES[name]}.bias"
 
 
 def is_matrix(name: str) -> bool:
@@ -111,6 +128,7 @@ def layer(
     x: Tensor,
     norm1: Tensor,
     qkv: Tensor,
+    bias: Tensor | None,
     out: Tensor,
     norm2: Tensor,
     gate_up: Tensor,
@@ -124,7 +142,8 @@ def layer(
 ) -> Tensor:
     """One layer over rows [rows, width, dim]; without a mask every token sees those before it."""
     rows, width, _ = x.shape
-    split = functional.linear(normed(x, norm1, eps), qkv).view(rows, width, heads + 2 * kv_heads, -1).transpose(1, 2)
+    split = functional.linear(normed(x, norm1, eps), qkv, bias).view(rows, width, heads + 2 * kv_heads, -1)
+    split = split.transpose(1, 2)
     q = turned(split[:, :heads], cos, sin)
     k = turned(split[:, heads : heads + kv_heads], cos, sin)
     v = split[:, heads + kv_heads :]
@@ -170,22 +189,8 @@ class TrainingNetwork:
         cos, sin = (part[:, None] for part in self.frozen.rotation(places))
         x = torch.where((tokens == self.mask_id)[..., None], weights["mask"].to(dtype), self.embedding[tokens])
         for index in range(shape.layers):
-            own = {name: weights[f"layers.{index}.{name}"] for name in (*MATRICES, *NORMS)}
-            x = self.layer(
-                x,
-                own["norm1"],
-                torch.cat([own["q"], own["k"], own["v"]]).to(dtype),
-                own["o"].to(dtype),
-                own["norm2"],
-                torch.cat([own["gate"], own["up"]]).to(dtype),
-                own["down"].to(dtype),
-                cos,
-                sin,
-                mask,
-                shape.heads,
-                shape.kv_heads,
-                shape.norm_eps,
-            )
+            laid = self.frozen.laid_out(weights, index, dtype)
+            x = self.layer(x, *laid, cos, sin, mask, shape.heads, shape.kv_heads, shape.norm_eps)
         return self.last(x, weights["norm"], shape.norm_eps).view(-1, shape.dim)
 
     def _mask(self) -> Tensor | BlockMask:

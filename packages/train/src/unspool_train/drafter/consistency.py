@@ -25,7 +25,7 @@ from ..delta_compression import filed
 from ..rows import batch_of
 from ..teacher import Teacher
 from ..token_corpus import TokenCorpus
-from ..training_network import MATRICES, NORMS, is_matrix, layer, normed
+from ..training_network import is_matrix, layer, normed
 from .acceptance import ROWS, Acceptance
 from .target_outputs import TargetOutputs, Teaching
 
@@ -95,9 +95,7 @@ class Consistent:
         x = self.embedded(tokens)
         for index in range(shape.layers):
             x = self.entering(index, x, laid)
-            own = {name: weights[f"layers.{index}.{name}"].to(dtype) for name in (*MATRICES, *NORMS)}
-            qkv, gate_up = (torch.cat([own[n] for n in names]) for names in (("q", "k", "v"), ("gate", "up")))
-            laid_out = (own["norm1"], qkv, own["o"], own["norm2"], gate_up, own["down"])
+            laid_out = self.frozen.laid_out(weights, index, dtype)
             x = layer(x, *laid_out, cos, sin, laid.mask, shape.heads, shape.kv_heads, shape.norm_eps)
         clean, noisy = normed(x, weights["norm"], shape.norm_eps).chunk(2, 1)
         return clean, noisy
