@@ -1,7 +1,7 @@
 """Time decoding on a CPU: packed weights against whole ones and against llama.cpp with the same file, turn by turn.
 
     python bench/cpu.py [--model FILE] [--whole fp32 bf16] [--repeats 9] [--threads N] [--json FILE]
-    python bench/cpu.py --families 1 --diverge 24 [--data FOLDER] [--tokens 48] [--turns 3] [--json FILE]
+    python bench/cpu.py --families 4 --diverge 24 [--data FOLDER] [--tokens 192] [--turns 1] [--json FILE]
 
 Every number is milliseconds, the median and the least of all turns. `rows` reads so many new tokens behind a cached
 text and gives the logits of all of them, which is what verifying a draft costs; `token` is greedy decoding, per token:
@@ -43,6 +43,7 @@ from unspool.runtime.network.network import Batch, Row
 ROWS = (1, 2, 4, 8, 16)
 BEHIND, DECODED = 128, 32
 CACHED = 1024  # tokens of the cache where memory is measured
+DIVERGING = 48  # tokens of texts that are compared with llama.cpp's
 LLAMA_CPP = "llama.cpp"
 
 
@@ -225,7 +226,7 @@ def diverged(args: argparse.Namespace) -> dict[str, Any]:
     lm = unspool.load(args.model, device="cpu", kv_cache_tokens=llamacpp.ROOM)
     every = llamacpp.prompts_of(lm, args.data, args.diverge).items()
     inturn = sorted(every, key=lambda item: int(item[0].rpartition(" ")[2]))  # some families have few short ones
-    return {"diverge": llamacpp.parted(args.model, dict(inturn[: args.diverge]), args.tokens, packed=True)}
+    return {"diverge": llamacpp.parted(args.model, dict(inturn[: args.diverge]), DIVERGING, packed=True)}
 
 
 def main() -> None:
@@ -235,11 +236,11 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=9)
     parser.add_argument("--threads", type=int, help="one per free core: a busy core stalls all sides")
     parser.add_argument("--families", type=int, default=0, metavar="N", help="prompts of each, for what drafts bring")
-    parser.add_argument("--turns", type=int, default=3, help="of every contender on each of these prompts")
+    parser.add_argument("--turns", type=int, default=1, help="of every contender on each of these prompts")
     parser.add_argument("--methods", nargs="+", default=cpu_families.METHODS, help="that write them, plain among them")
     parser.add_argument("--diverge", type=int, default=0, metavar="N", help="texts to compare with llama.cpp's runtime")
     parser.add_argument("--data", type=Path, default=DATA)
-    parser.add_argument("--tokens", type=int, default=48)
+    parser.add_argument("--tokens", type=int, default=192)
     parser.add_argument("--json", metavar="FILE")
     args = parser.parse_args()
     if args.threads:

@@ -15,7 +15,7 @@ from statistics import mean, median
 from time import perf_counter
 from typing import Any
 
-from llamacpp import BARE, Bare, gain, timed
+from llamacpp import BARE, Bare, family_of, gain, timed, together
 
 from unspool.api.lm import LM
 from unspool.api.settings import Settings
@@ -37,8 +37,9 @@ def families(
     repeats: int,
     methods: Sequence[str] = METHODS,
 ) -> dict[str, Any]:
-    """Milliseconds a token of every contender on every family, the median of turns that all take one after the other.
+    """Milliseconds a token of every contender on every text, the median of turns that all take one after the other.
 
+    Gains are those of families, all texts of one together, as the tokens of a text count in the time that it takes.
     Every method must write what plain decoding writes, to the last token; those that do not are told as `differs`.
     """
     sides: dict[str, Callable[[tuple[int, ...]], tuple[tuple[int, ...], float]]] = {
@@ -50,20 +51,24 @@ def families(
     if bare is not None:
         for name in BARE:
             sides[name] = lambda prompt, name=name: written(bare, prompt, count, native, name)  # type: ignore[misc]
-    differs = list[str]()
-    times: dict[str, dict[str, list[float]]] = {family: {name: [] for name in sides} for family in prompts}
-    for family, prompt in prompts.items():
-        texts: dict[str, tuple[int, ...]] = {}
+    differs, tokens = list[str](), dict[str, int]()
+    times: dict[str, dict[str, list[float]]] = {text: {name: [] for name in sides} for text in prompts}
+    for text, prompt in prompts.items():
+        wrote: dict[str, tuple[int, ...]] = {}
         for turn in range(repeats + 1):  # the first reads the prompt
             for name, write in sides.items():
-                texts[name], seconds = write(prompt)
+                wrote[name], seconds = write(prompt)
                 if turn:
-                    times[family][name].append(1e3 * seconds)
-        differs += [f"{name} ({family})" for name in methods if texts[name] != texts["plain"]]
-    found = {family: {name: round(median(all_), 3) for name, all_ in row.items()} for family, row in times.items()}
+                    times[text][name].append(1e3 * seconds)
+        tokens[text] = len(wrote["plain"])
+        differs += [f"{name} ({text})" for name in methods if wrote[name] != wrote["plain"]]
+    each = {text: {name: round(median(all_), 3) for name, all_ in row.items()} for text, row in times.items()}
+    found = together(each, tokens)
     gains = {name: gain(found, "plain", name) for name in methods if name != "plain"}
     best = max(gains, key=lambda name: gains[name]["mean"], default=None)
-    result: dict[str, Any] = {"ms_a_token": found, "over_plain": gains, "best": best, "differs": differs}
+    by_family = {name: {family: round(row["plain"] / row[name], 3) for family, row in found.items()} for name in gains}
+    result: dict[str, Any] = {"ms_a_token": each, "tokens": tokens, "gains": by_family, "over_plain": gains}
+    result |= {"best": best, "differs": differs}
     if bare is not None:
         result["over_llama_cpp_ngram"] = {name: gain(found, "ngram", name) for name in methods}
         result["ngram_over_bare"] = gain(found, "bare", "ngram")
@@ -86,19 +91,22 @@ def rounds(lm: LM, prompts: Mapping[str, tuple[int, ...]], count: int, methods: 
         rows[sum(map(len, requests))] += 1
         forward(requests, wants)
 
-    found: dict[str, dict[str, Any]] = {family: {} for family in prompts}
+    found: dict[str, dict[str, Any]] = {family_of(text): {} for text in prompts}
     for name in methods:  # what a method asks for once in its life, as the prices of rows, is no part of a text
         timed(lm, next(iter(prompts.values())), count, name)
     executor.forward = counting
     try:
-        for family, prompt in prompts.items():
-            timed(lm, prompt, 1, "plain")  # reads the prompt
+        for family, of in found.items():
+            texts = [prompt for text, prompt in prompts.items() if family_of(text) == family]
+            for prompt in texts:
+                timed(lm, prompt, 1, "plain")  # reads the prompt
             for name in methods:
                 rows.clear()
-                text = lm.generate(list(prompt), Settings(max_tokens=count, temperature=0.0), method=name)
-                price, tokens = sum(cost(n) * times for n, times in rows.items()), len(text.tokens)
+                settings = Settings(max_tokens=count, temperature=0.0)
+                tokens = sum(len(lm.generate(list(prompt), settings, method=name).tokens) for prompt in texts)
+                price = sum(cost(n) * times for n, times in rows.items())
                 gains = {"priced": round(tokens * cost(1) / price, 3), "free": round(tokens / rows.total(), 3)}
-                found[family][name] = {"tokens": tokens, "rows": dict(sorted(rows.items())), **gains}
+                of[name] = {"tokens": tokens, "rows": dict(sorted(rows.items())), **gains}
     finally:
         executor.forward = forward
     gains = {name: [row[name] for row in found.values()] for name in methods}

@@ -181,6 +181,24 @@ def gain(families: dict[str, dict[str, float]], slow: str, fast: str) -> dict[st
     return {"mean": round(sum(ratios) / len(ratios), 3), "least": round(min(ratios), 3)}
 
 
+def family_of(text: str) -> str:
+    """The family of a text that `prompts_of` has named."""
+    return text.rpartition(" ")[0]
+
+
+def together(texts: dict[str, dict[str, float]], tokens: dict[str, int]) -> dict[str, dict[str, float]]:
+    """Milliseconds a token of every family: those of its texts, `chat 1`, `chat 2`, …, by how many tokens each has."""
+    spent: dict[str, dict[str, float]] = {}
+    count: dict[str, int] = {}
+    for text, row in texts.items():
+        family = family_of(text)
+        count[family] = count.get(family, 0) + tokens[text]
+        sums = spent.setdefault(family, dict.fromkeys(row, 0.0))
+        for name, each in row.items():
+            sums[name] += each * tokens[text]
+    return {family: {name: all_ / count[family] for name, all_ in row.items()} for family, row in spent.items()}
+
+
 def prompts_of(lm: LM, folder: Path, limit: int) -> dict[str, tuple[int, ...]]:
     """The first questions of every family as a user's first message, as far as they are short enough for a CPU."""
     found = {}
