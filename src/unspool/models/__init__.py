@@ -14,11 +14,12 @@ if TYPE_CHECKING:
         adapter as adapter,
         address as address,
         coded as coded,
+        codes as codes,
         delta as delta,
         download as download,
         fetch as fetch,
         fingerprint as fingerprint,
     )
-    from . import folder as folder, hub as hub, weights as weights
+    from . import folder as folder, hub as hub, rounding as rounding, weights as weights
 
 __getattr__, __dir__ = lazily(__name__)
