@@ -85,6 +85,7 @@ def rounds(lm: LM, prompts: Mapping[str, tuple[int, ...]], count: int, methods: 
     nothing: tokens per forward.
     """
     cost, executor = measure(lm.model), lm.model.executor
+    settings = Settings(max_tokens=count, temperature=0.0)
     forward, rows = executor.forward, Counter[int]()
 
     def counting(requests: Any, wants: Any) -> None:
@@ -98,15 +99,18 @@ def rounds(lm: LM, prompts: Mapping[str, tuple[int, ...]], count: int, methods: 
     try:
         for family, of in found.items():
             texts = [prompt for text, prompt in prompts.items() if family_of(text) == family]
+            asked, tokens = {name: Counter[int]() for name in methods}, Counter[str]()
             for prompt in texts:
-                timed(lm, prompt, 1, "plain")  # reads the prompt
-            for name in methods:
-                rows.clear()
-                settings = Settings(max_tokens=count, temperature=0.0)
-                tokens = sum(len(lm.generate(list(prompt), settings, method=name).tokens) for prompt in texts)
-                price = sum(cost(n) * times for n, times in rows.items())
-                gains = {"priced": round(tokens * cost(1) / price, 3), "free": round(tokens / rows.total(), 3)}
-                of[name] = {"tokens": tokens, "rows": dict(sorted(rows.items())), **gains}
+                timed(lm, prompt, 1, "plain")  # reads the prompt, which stays in the cache until the next
+                for name in methods:
+                    rows.clear()
+                    tokens[name] += len(lm.generate(list(prompt), settings, method=name).tokens)
+                    asked[name] += rows
+            for name, all_ in asked.items():
+                price = sum(cost(n) * times for n, times in all_.items())
+                gains = {"priced": tokens[name] * cost(1) / price, "free": tokens[name] / all_.total()}
+                of[name] = {"tokens": tokens[name], "rows": dict(sorted(all_.items()))}
+                of[name] |= {kind: round(gain, 3) for kind, gain in gains.items()}
     finally:
         executor.forward = forward
     gains = {name: [row[name] for row in found.values()] for name in methods}

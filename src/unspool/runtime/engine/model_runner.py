@@ -1,6 +1,6 @@
 """The models of an engine: what each of them can do, and one forward for all that is asked of it together.
 
-Multi-step decoding, how many tokens a device writes before anybody looks, is decided here and nowhere else.
+Multi-step decoding, how many tokens are written before anybody looks, is decided here and nowhere else.
 """
 
 from __future__ import annotations
@@ -13,8 +13,9 @@ from typing import Any
 
 from ...core.asks import TARGET, Ask, Check, Draw, Keep, Look, Score, Write, Written
 from ...core.cost import Cost
-from ...core.errors import BadRequest, OutOfRoom
-from ...core.tree import NOTHING
+from ...core.errors import BadRequest, OutOfRoom, UnspoolError
+from ...core.tree import NOTHING, ROOT
+from ...core.warp.warp import temperature_of
 from .. import engine as engines
 from .contracts import (
     Causal,
@@ -35,26 +36,38 @@ from .job import Job, PartialAnswer
 
 LONGEST = 32  # tokens that a device may write before anybody looks
 BRIEF = 4  # and while others wait for a forward of their own
+GLANCE = 0.05  # seconds after which the host looks up while it writes for a request that is alone
 COPIES = 4  # a row of a copied canvas gives no law, so that many of them count as one that does
 
 
 class MultiStep:
-    """Lets requests go on writing where nobody looks at the laws and their model has a device that can.
+    """Lets requests go on writing where nobody looks at the laws, and their model has a device that can.
 
     A device writes up to `LONGEST` tokens at a time; `BRIEF` where others ask the same model for something else or
     read their prompts, and one where somebody waits for a prompt that is just being read. Nobody who looks on is kept
     waiting for longer than the patience it was submitted with, by the pace of the last tokens that were written.
+
+    Without a device the host does so for a greedy request that is alone, for `GLANCE` seconds at a time: a step of the
+    engine takes longer than a tenth of a small model's forward.
     """
 
     def __init__(self, devices: Mapping[str, SupportsDeviceDecoding]) -> None:
         self._devices = devices
+        self._alone = False  # whether there is but one request
         self._longest = LONGEST
         self._pace = math.inf  # seconds per token of what was written last
 
+    def begin(self, alone: bool) -> None:
+        """Take note of whether there is but one request, and nobody waits to be let in."""
+        self._alone = alone
+
     def takes(self, job: Job, name: str) -> bool:
-        """Whether the model's device can write for a request what it asks for now."""
-        device = self._devices.get(name)
-        return device is not None and job.writes and isinstance(job.ask, Write) and device.can_write(job.ask)
+        """Whether a model can go on writing for a request what it asks for now."""
+        if not (job.writes and isinstance(job.ask, Write)):
+            return False
+        if name in self._devices:
+            return self._devices[name].can_write(job.ask)
+        return self._alone and job.logprobs is None and temperature_of(job.ask.prefix.warp) == 0
 
     def forwards(self, name: str, asking: Sequence[Job], held: bool) -> int:
         """How many forwards a model runs before the next step, so that as many chunks of prompts may be read."""
@@ -208,7 +221,8 @@ class ModelRunner:
             asked = [ScoreRequest(job.sessions[name], *job.question) for job in jobs]
             if any(job.cut for job in jobs):
                 return self._in_parts(name, jobs, asked)
-            return self._on_device(name, jobs, asked) or causal.score(asked)
+            ahead = self._written_on(name, causal, jobs, asked) or self._checked(name, jobs, asked)
+            return ahead or causal.score(asked)
         if any(job.span for job in jobs):
             return [self._look_on(name, job) for job in jobs]
         looks = [LookRequest(job.sessions.get(name), job.ask) for job in jobs if isinstance(job.ask, Look)]
@@ -243,22 +257,52 @@ class ModelRunner:
         job.looking = stages
         return PartialAnswer(0)
 
-    def _on_device(self, name: str, jobs: list[Job], asked: list[ScoreRequest]) -> Sequence[Any] | None:
-        """What the model's device can answer by itself, if it can."""
-        if name not in self._devices:
-            return None
-        device = self._devices[name]
+    def _written_on(self, name: str, model: Causal, jobs: list[Job], asked: list[ScoreRequest]) -> Sequence[Any] | None:
+        """Several tokens for each of these, if all of them write on."""
         writes = [job.ask for job in jobs if job.writes and isinstance(job.ask, Write)]
-        if len(writes) == len(jobs):
-            began = perf_counter()
+        if len(writes) < len(jobs):
+            return None
+        began, count = perf_counter(), self.multi_step.tokens(jobs)
+        written: Sequence[Any] | None = None
+        if name in self._devices:
             logprobs = max((job.logprobs for job in jobs if job.logprobs is not None), default=None)
-            written = device.write(asked, writes, self.multi_step.tokens(jobs), logprobs)
-            if written is not None:
-                longest = max((len(reply.tokens) for reply in written if isinstance(reply, Written)), default=1)
-                self.multi_step.took(perf_counter() - began, longest)
-                return written
+            written = self._devices[name].write(asked, writes, count, logprobs)
+        elif len(jobs) == 1 and self.multi_step.takes(jobs[0], name):
+            written = [_greedy(model, asked[0], writes[0], count)]
+        if written is not None:
+            longest = max((len(reply.tokens) for reply in written if isinstance(reply, Written)), default=1)
+            self.multi_step.took(perf_counter() - began, longest)
+        return written
+
+    def _checked(self, name: str, jobs: list[Job], asked: list[ScoreRequest]) -> Sequence[Any] | None:
+        """What the model's device says of drafted trees, if it has one and all of these are checks."""
         checks = [check for job in jobs if (check := job.check) is not None]
-        return device.check(asked, checks) if len(checks) == len(jobs) else None
+        if name not in self._devices or len(checks) < len(jobs):
+            return None
+        return self._devices[name].check(asked, checks)
+
+
+def _greedy(model: Causal, ask: ScoreRequest, write: Write, most: int) -> Written:
+    """The likeliest tokens after a text, one forward each, kept as they come, for as long as nobody need look.
+
+    A forward that fails after others have not is left to the next call, which fails with it.
+    """
+    tokens: list[int] = []
+    rows, until = 0, perf_counter() + GLANCE
+    while len(tokens) < min(most, write.most):
+        try:
+            (scores,) = model.score((ask,))
+            token = scores.law(ROOT).best
+        except UnspoolError:
+            if not tokens:
+                raise
+            break
+        ask.session.keep(NOTHING, (ROOT,), (token,))
+        tokens.append(token)
+        rows += scores.rows
+        if token in write.ends or perf_counter() >= until:
+            break
+    return Written(tuple(tokens), rows=rows)
 
 
 def rows_asked(ask: Ask | None, texts: int) -> int:

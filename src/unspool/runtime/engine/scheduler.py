@@ -170,6 +170,7 @@ class Scheduler:
 
     def schedule(self, going: list[Job]) -> ScheduledStep:
         """What to run, now that everybody has asked: prompts first get their chunks, the others share forwards."""
+        self._multi_step.begin(alone=len(self.live) == 1 and not self.waiting)
         prompts = {name: self._chunks(name, going) for name in self._runner.prefilling}
         groups: dict[tuple[str, str], list[Job]] = {}
         refused: list[tuple[Job, UnspoolError]] = []
