@@ -27,7 +27,12 @@ from unspool.runtime.cpu.compiled import Kernels, NoKernels
 from unspool.runtime.cpu.packed import PAGE, REGION, DecodedLinear, HugePages, PackedLinear, table_of
 
 X86 = platform.machine().lower() in ("x86_64", "amd64")
-LEVELS = {"native": None, "avx2": ("-march=x86-64-v3", "-O1"), "portable": ("-O1", "-U__SSE2__")}
+LEVELS = {
+    "native": None,
+    "avx2 vnni": ("-march=x86-64-v3", "-mavxvnni", "-O1"),
+    "avx2": ("-march=x86-64-v3", "-O1"),
+    "portable": ("-O1", "-U__SSE2__"),
+}
 
 
 @pytest.fixture(scope="module", params=LEVELS)
@@ -38,6 +43,8 @@ def native(request: pytest.FixtureRequest) -> Kernels:
         found = build.kernels()
     elif request.param == "avx2" and not (X86 and torch.backends.cpu.get_cpu_capability().startswith("AVX")):
         pytest.skip("this machine has no AVX2")
+    elif request.param == "avx2 vnni" and "avx_vnni" not in Path("/proc/cpuinfo").read_text():
+        pytest.skip("this machine has no VNNI beside AVX2")
     else:
         try:
             found = Kernels(build.compiled(options))

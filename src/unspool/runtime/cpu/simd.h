@@ -1,4 +1,4 @@
-/* Sixteen lanes at a time: AVX-512 with VNNI, AVX2, or plain C, whichever the compiler was told this machine has.
+/* Sixteen lanes at a time: AVX-512 with VNNI, AVX2 with or without it, or plain C, whichever this machine has.
  *
  * W holds 64 bytes, four unsigned weights for each of 16 lanes; I holds 16 whole numbers; F holds 16 floats. A sums the
  * products of W with four signed bytes, the same for all lanes.
@@ -112,7 +112,6 @@ INLINE F f_floor(F x) { return _mm512_roundscale_ps(x, 1); }
 INLINE F f_scaled(F x, F n) { return _mm512_scalef_ps(x, n); }
 
 #elif defined(__AVX2__) && defined(__FMA__) && defined(__F16C__)
-#define LEVEL "avx2"
 #define AT_ONCE 4
 typedef struct { __m256i a, b; } W;
 typedef W I;
@@ -133,6 +132,19 @@ INLINE W w_pair(W low, W bits, int shift) {
     return (W){w_pair_half(low.a, bits.a, shift), w_pair_half(low.b, bits.b, shift)};
 }
 INLINE I i_splat(int32_t x) { return (I){_mm256_set1_epi32(x), _mm256_set1_epi32(x)}; }
+#ifdef __AVXVNNI__
+#define LEVEL "avx2 vnni"
+typedef I A;
+#define SIGNED_BYTES 0
+INLINE A a_begin(I sum) { return sum; }
+INLINE A a_dot(A a, W w, const int8_t *x) {
+    __m256i four = _mm256_set1_epi32(four_of(x));
+    return (A){_mm256_dpbusd_avx_epi32(a.a, w.a, four), _mm256_dpbusd_avx_epi32(a.b, w.b, four)};
+}
+INLINE I a_end(I sum, A a) { (void)sum; return a; }
+INLINE I i_dot_wide(I sum, W w, const int8_t *x) { return a_dot(sum, w, x); }
+#else
+#define LEVEL "avx2"
 typedef W A; /* 32 sums of 16 bits: those of two products each, for as long as they fit */
 #define SIGNED_BYTES 1
 INLINE A a_begin(I sum) { (void)sum; return (A){_mm256_setzero_si256(), _mm256_setzero_si256()}; }
@@ -154,6 +166,7 @@ INLINE I i_dot_wide(I sum, W w, const int8_t *x) {
     __m256i four = _mm256_set1_epi32(four_of(x));
     return (I){i_dot_half(sum.a, w.a, four), i_dot_half(sum.b, w.b, four)};
 }
+#endif
 INLINE F f_of(I a) { return (F){_mm256_cvtepi32_ps(a.a), _mm256_cvtepi32_ps(a.b)}; }
 INLINE F f_splat(float x) { return (F){_mm256_set1_ps(x), _mm256_set1_ps(x)}; }
 INLINE F f_load(const float *p) { return (F){_mm256_loadu_ps(p), _mm256_loadu_ps(p + 8)}; }
