@@ -271,6 +271,19 @@ def test_a_lone_surrogate_anywhere_is_the_clients_mistake(served, path):
     served.until(served.empty)
 
 
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"temperature": 1e-300}, "temperature"),
+        ({"decoding": {"method": "chain"}}, "decoding.method"),
+        ({"decoding": {"method": "confident"}}, "decoding.method"),
+    ],
+)
+def test_what_is_found_out_late_names_its_field_too(served, body, param):
+    answer = served.post(COMPLETIONS, prompt="a", max_tokens=2, **body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
+
+
 # ---- messages
 
 

@@ -17,6 +17,7 @@ from ...core.claim import Method
 from ...recipes.methods import refuse_session, requested
 from ..server.asking import Asking, Understand, chat, completion
 from ..server.fields import Body, parsed, read, refuse_surrogates, spells_surrogates, wrong
+from ..server.grammar_process import AskerLeft
 from ..server.limits import Limits
 from ..server.refusal import Refusal, refusal
 from ..server.replies import Reply, ReplyChoice
@@ -137,7 +138,7 @@ class LineWriter:
         try:
             done.result()
             self._worker.submit(request)
-        except ShuttingDown:
+        except (ShuttingDown, AskerLeft):  # it was stopped, and whoever goes on with the batch asks again
             pass
         except Exception as error:
             told(failed(name, error))

@@ -33,7 +33,7 @@ from .server_config import ServerConfig
 from .server_log import log, places
 from .server_request import Began, Ended, Wrote
 from .tool_calls import ToolCallParser
-from .worker import Worker
+from .worker import GIVEN_UP, ShuttingDown, Worker
 
 HEADER = "x-request-id"
 ID = "unspool.request_id"  # in the scope of a request
@@ -81,8 +81,10 @@ class TrackedResponse:
             self.outcome = "left"
         except Exception as error:
             await self.refuse(error)
+        except asyncio.CancelledError:  # the server gives up its connections; uvicorn would answer with a bare 500
+            await self.refuse(ShuttingDown(GIVEN_UP))
         except BaseException:
-            self.outcome = "left"  # cancelled: the server gives up its connections
+            self.outcome = "left"
             raise
         finally:
             seconds = perf_counter() - self.began
