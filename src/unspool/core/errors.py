@@ -21,6 +21,9 @@ class FetchFailed(UnspoolError):
     """A download that did not finish; nothing half-written is left behind."""
 
 
+METHOD = "decoding.method"  # what a request calls the method
+
+
 class BadRequest(UnspoolError):
     """A prompt, method or option that cannot be used; `param` is the field of a request that it stands in, if known."""
 

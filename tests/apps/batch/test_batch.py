@@ -25,6 +25,7 @@ from unspool.apps.batch.batch_work import alone, work
 from unspool.apps.batch.line_writer import written
 from unspool.apps.cli.root import root
 from unspool.apps.cluster import ADDRESS, ReplicaRange, joined
+from unspool.apps.server.grammar_process import AskerLeft
 from unspool.core.errors import BadRequest, MissingExtra
 from unspool.rules.constrain import JsonSchema
 
@@ -545,6 +546,25 @@ def test_no_line_waits_for_anothers_grammar(lm, tmp_path, monkeypatch):
     assert first[0] == 2
     assert rest[0]["body"]["choices"][0]["text"] == '"yes"'
     assert rest[1]["status_code"] == 400
+
+
+def test_a_line_whose_grammar_is_compiled_at_the_end_is_not_told_as_failed(lm, monkeypatch):
+    """Whoever goes on with the batch asks it again."""
+    begun, said, gone = threading.Event(), [], threading.Event()
+
+    def slow(form, words):
+        begun.set()
+        assert gone.wait(PATIENCE)
+        raise AskerLeft
+
+    monkeypatch.setattr(JsonSchema, "fit", slow)
+    scribe = LineWriter(lm, LineDefaults("little"), parallel=4)
+    scribe.answer(0, b'{"prompt": "a", "response_format": {"type": "json_object"}}', said.append)
+    assert begun.wait(PATIENCE)
+    scribe.stop()
+    gone.set()
+    until(lambda: len(scribe._worker.fitting) == 0)
+    assert said == []
 
 
 @pytest.mark.parametrize(("address", "told"), [("", "Ray does not start"), ("10.0.0.1:6379", "no Ray cluster at")])

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from unspool.apps.server.asking import chat, completion
 from unspool.apps.server.bodies import MOST_BIASES, ChatRequest, CompletionRequest
-from unspool.apps.server.fields import PART, parsed
+from unspool.apps.server.fields import PART, parsed, refuse_surrogates, spells_surrogates
 from unspool.apps.server.limits import Limits
 from unspool.apps.server.refusal import Refusal
 from unspool.rules.constrain.keyword import inside
@@ -20,6 +20,12 @@ MANY = 5000
 def refused(read, body):
     with pytest.raises(Refusal) as caught:
         read({"messages": CHAT, **body} if read is chat else {"prompt": "a", **body}, Limits(), "plain")
+    return caught.value
+
+
+def surrogate_in(body):
+    with pytest.raises(Refusal) as caught:
+        refuse_surrogates(body)
     return caught.value
 
 
@@ -159,14 +165,46 @@ LONG_NAME, WIDE = "k" * 20_000, 2000  # a path for each value would take 40 MB
 def test_a_long_name_above_many_values_costs_its_own_length_once(held, turned):
     body = {LONG_NAME: held, "z": {"y": ["\ud800"]}}
     body = dict(reversed(body.items())) if turned else body
-    assert peak(lambda: refused(completion, body)) < 2_000_000
-    assert refused(completion, body).param == "z.y[0]"
+    assert peak(lambda: surrogate_in(body)) < 2_000_000
+    assert surrogate_in(body).param == "z.y[0]"
 
 
 def test_a_surrogate_below_a_long_name_is_told_by_the_beginning_of_its_path():
-    error = refused(completion, {LONG_NAME: [0, {"\ud800": 1}]})
+    error = surrogate_in({LONG_NAME: [0, {"\ud800": 1}]})
     assert error.param == "k" * 200
     assert len(error.message) < 400
+
+
+@pytest.mark.parametrize(
+    ("spelt", "half"),
+    [
+        (r"a", False),
+        (r"\ud83d\ude00", False),
+        (r"\uD83D\uDE00\uD83D\uDE00", False),
+        (r"\\ud800", False),  # a backslash, and letters
+        (r"\"\\ud800", False),
+        (r"\u0041\uD7FF\uE000", False),
+        (r"\ud800", True),
+        (r"\uDFFF", True),
+        (r"\\\ud800", True),  # a backslash, and half a pair
+        (r"\ud83d\ud83d\ude00", True),
+        (r"\ude00\ud83d", True),
+        (r"\ud83d\\\ude00", True),
+        (r"\ud83d \ude00", True),
+    ],
+)
+def test_half_a_pair_is_found_in_the_spelling_of_a_body(spelt, half):
+    text = f'{{"a": "{spelt}"}}'.encode()
+    assert spells_surrogates(text) == half
+    assert any("\ud800" <= letter <= "\udfff" for letter in json.loads(text)["a"]) == half
+
+
+def test_whole_numbers_of_a_prompt_are_asked_all_at_once(monkeypatch):
+    asked = []
+    monkeypatch.setattr("unspool.apps.server.fields.counted", lambda given: asked.append(given) or int(given))
+    assert completion({"prompt": [1] * MANY}, Limits(), "plain").prompts == ((1,) * MANY,)
+    assert asked == []
+    assert completion({"prompt": [1, 2.0]}, Limits(), "plain").prompts == ((1, 2),)
 
 
 def test_the_pointers_into_a_schema_do_not_repeat_a_long_name():

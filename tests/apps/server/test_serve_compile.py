@@ -251,18 +251,40 @@ def test_clients_take_turns_and_each_sends_its_smallest_first(monkeypatch):
 
 def test_too_many_forms_are_sent_away_and_those_who_leave_make_room():
     go = threading.Event()
-    made = CompileQueue(fitting.FITTERS + 1, 1.0)
-    running = [made.submit(errand(str(i)), lambda: go.wait(30) and None, 1) for i in range(fitting.FITTERS)]
+    made = CompileQueue(fitting.FITTERS, 1.0)
+    running = [made.submit(errand("a"), lambda: go.wait(30) and None, 1) for _ in range(fitting.SHARE)]
     last = errand("a")
     waiting = made.submit(last, lambda: None, 1)
-    with pytest.raises(Busy, match="wait to be compiled"):
-        made.submit(errand("b"), lambda: None, 1)
+    with pytest.raises(Busy, match="forms of 3 requests wait to be compiled, 3 of them yours"):
+        made.submit(errand("a"), lambda: None, 1)
     made.drop(last)
     with pytest.raises(CancelledError):
         waiting.result(30)
-    again = made.submit(errand("b"), lambda: None, 1)
+    again = made.submit(errand("a"), lambda: None, 1)
     go.set()
     for done in (*running, again):
+        done.result(30)
+    made.close()
+
+
+def test_no_client_fills_the_places_of_others_up_to_twice_as_many():
+    go, most = threading.Event(), 8
+    made = CompileQueue(most, 1.0)
+
+    def submit(client):
+        return made.submit(errand(client), lambda: go.wait(30) and None, 1)
+
+    held = [submit("many") for _ in range(most)]
+    with pytest.raises(Busy):
+        submit("many")
+    held += [submit("one") for _ in range(most // 2)]  # its part beside the other's, who had all
+    with pytest.raises(Busy, match="forms of 12 requests wait to be compiled, 4 of them yours"):
+        submit("one")
+    held += [submit(str(i)) for i in range(2 * most - len(held))]
+    with pytest.raises(Busy, match="forms of 16 requests wait to be compiled, 0 of them yours"):
+        submit("late")
+    go.set()
+    for done in held:
         done.result(30)
     made.close()
 

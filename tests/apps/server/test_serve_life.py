@@ -19,6 +19,7 @@ from serving import ENDLESS, LIMITS, LONG, folder, httpx, lm, told  # noqa: F401
 
 from unspool.apps.server import Limits, ServerConfig, Worker, application
 from unspool.apps.server.clients import Client, exposed
+from unspool.apps.server.grammar_process import AskerLeft, Trials
 from unspool.apps.server.replies import Reply, body
 from unspool.apps.server.running import Server, configured
 from unspool.apps.server.server_log import Sparing
@@ -131,6 +132,44 @@ def test_at_the_end_of_the_grace_clients_are_told_503_in_openais_shape(lm):  # n
     assert answers[0].status_code == 503, answers[0].text
     assert answers[0].json()["error"]["code"] == "shutting_down"
     assert answers[0].headers["retry-after"]
+
+
+def test_whoever_still_sends_a_body_at_the_end_is_told_503_too(lm, told):  # noqa: F811
+    """uvicorn would say 500 in plain text, and write a traceback."""
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+    with running(lm, grace=0.2) as (_, server, http, thread):
+        with socket.create_connection((http.base_url.host, http.base_url.port), WAIT) as sending:
+            sending.sendall(head + b"Content-Length: 1000\r\n\r\n{")
+            until(lambda: server.server_state.tasks)
+            server.should_exit = True
+            answer = b""
+            while more := sending.recv(4096):
+                answer += more
+        thread.join(WAIT)
+    assert answer.startswith(b"HTTP/1.1 503 ")
+    assert b'"code": "shutting_down"' in answer
+    assert [record["status"] for record in told[-1:]] == [503]
+
+
+def test_whoever_waits_for_a_form_at_the_end_is_told_503(lm, monkeypatch):  # noqa: F811
+    begun = threading.Event()
+
+    def trial(self, grammar, asker):
+        begun.set()
+        until(lambda: asker.gone)
+        raise AskerLeft
+
+    monkeypatch.setattr(Trials, "__call__", trial)
+    with running(lm, grace=5.0) as (_, server, http, thread):
+        answers, asked = [], {"prompt": "a", "max_tokens": 1, "response_format": {"type": "regex", "regex": "abc"}}
+        asking = threading.Thread(target=lambda: answers.append(http.post("/v1/completions", json=asked)))
+        asking.start()
+        assert begun.wait(WAIT)
+        server.should_exit = True
+        asking.join(WAIT)
+        thread.join(WAIT)
+    assert answers[0].status_code == 503, answers[0].text
+    assert answers[0].json()["error"]["code"] == "shutting_down"
 
 
 def test_clients_are_told_503_even_if_the_worker_hangs(lm):  # noqa: F811

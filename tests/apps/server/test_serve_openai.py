@@ -267,9 +267,21 @@ def test_a_lone_surrogate_anywhere_is_the_clients_mistake(served, path):
         whole = {"max_tokens": 3, "prompt" if path == COMPLETIONS else "messages": "a" if path == COMPLETIONS else CHAT}
         content = json.dumps(whole | body)
         answer = served.http.post(path, content=content, headers={"content-type": "application/json"})
-        expected = 404 if "model" in body and path != "/window/decode" else 400
-        assert (answer.status_code, body) == (expected, body), answer.text
+        assert (answer.status_code, body) == (400, body), answer.text
     served.until(served.empty)
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        ({"temperature": 1e-300}, "temperature"),
+        ({"decoding": {"method": "chain"}}, "decoding.method"),
+        ({"decoding": {"method": "confident"}}, "decoding.method"),
+    ],
+)
+def test_what_is_found_out_late_names_its_field_too(served, body, param):
+    answer = served.post(COMPLETIONS, prompt="a", max_tokens=2, **body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, param), answer.text
 
 
 # ---- messages

@@ -16,7 +16,8 @@ from ...api.lm import LM
 from ...core.claim import Method
 from ...recipes.methods import refuse_session, requested
 from ..server.asking import Asking, Understand, chat, completion
-from ..server.fields import Body, parsed, read, wrong
+from ..server.fields import Body, parsed, read, refuse_surrogates, spells_surrogates, wrong
+from ..server.grammar_process import AskerLeft
 from ..server.limits import Limits
 from ..server.refusal import Refusal, refusal
 from ..server.replies import Reply, ReplyChoice
@@ -120,6 +121,8 @@ class LineWriter:
                 raise Refusal(400, "the line is blank; expected a request")
             values = parsed(line)
             name = _name(values)
+            if spells_surrogates(line):
+                refuse_surrogates(values)
             request = self._request(self.reading(index, values), name, told)
             if request.bound:
                 self._worker.fit(request).add_done_callback(partial(self._fitted, request, name, told))
@@ -135,7 +138,7 @@ class LineWriter:
         try:
             done.result()
             self._worker.submit(request)
-        except ShuttingDown:
+        except (ShuttingDown, AskerLeft):  # it was stopped, and whoever goes on with the batch asks again
             pass
         except Exception as error:
             told(failed(name, error))

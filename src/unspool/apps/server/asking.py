@@ -20,7 +20,7 @@ from ...recipes.names import canonical, parts_of
 from ...recipes.prediction import predicted
 from ...rules.constrain import Form
 from .bodies import ChatRequest, CompletionRequest, TextRequest, as_templates_read, form
-from .fields import read, refuse_large, refuse_surrogates, wrong
+from .fields import read, refuse_large, wrong
 from .item_sets import NamedItems
 from .limits import Limits
 from .refusal import Refusal
@@ -72,7 +72,6 @@ Understand: TypeAlias = Callable[[Mapping[str, Any], Limits, str], Asking]
 
 def chat(values: Mapping[str, Any], limits: Limits, method: str) -> Asking:
     """A body for /v1/chat/completions; `method` is the one for those that name none."""
-    refuse_surrogates(values)
     body = read(ChatRequest, values)
     logprobs = (body.top_logprobs or 0) if body.logprobs else None
     if body.top_logprobs and logprobs is None:
@@ -87,7 +86,6 @@ def chat(values: Mapping[str, Any], limits: Limits, method: str) -> Asking:
 
 def completion(values: Mapping[str, Any], limits: Limits, method: str) -> Asking:
     """A body for /v1/completions."""
-    refuse_surrogates(values)
     body = read(CompletionRequest, values)
     if body.best_of not in (None, body.n or 1):
         wrong("best_of", body.best_of, "the same number as n")

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BeforeValidator, ConfigDict, Field, model_validator
 
 from ...rules.constrain import Form, choices, grammar, json_schema, regex
-from .fields import COUNTED, FEW_MISTAKES, Body, refuse_many, refuse_surrogates, wrong
+from .fields import ALL_COUNTED, COUNTED, FEW_MISTAKES, Body, refuse_many, refuse_surrogates, wrong
 from .item_sets import NamedItems
 from .refusal import Refusal
 from .tools import CHOICES, MOST, FunctionTool, ToolChoice
@@ -255,8 +255,8 @@ Biases = Annotated[
     BeforeValidator(_few_biases),
     Field(json_schema_extra={"additionalProperties": False, "maxProperties": MOST_BIASES}),
 ]
-Token = Annotated[int, Field(ge=0), COUNTED]
-Tokens = Annotated[list[Token], Field(min_length=1, fail_fast=True)]
+Token = Annotated[int, Field(ge=0)]
+Tokens = Annotated[list[Token], Field(min_length=1, fail_fast=True), ALL_COUNTED]
 
 
 class StreamOptions(Body):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ from ...core.errors import Panic
 from ...rules.constrain.trial import under
 from .breath import SearchBreath
 from .grammar_process import Asker, Trials
-from .server_request import Busy, ServerRequest
+from .server_request import BEYOND, Busy, ServerRequest
 
 FITTERS = 3  # threads that compile
 SHARE = 2  # of them for one client at a time, so that there is always one for the others
@@ -34,6 +34,9 @@ class Ticket:
 
 class CompileQueue:
     """Fits the forms of at most `most` requests, by turns for their clients, of each client the smallest first.
+
+    Where several clients wait each has its part of these places, and finds it though another has filled them before, as
+    in `Queue`; so all together may have `BEYOND` times as many.
 
     Whatever llguidance is to compile is tried in another process first. One who leaves has the trial ended; what has
     passed one is known to take no longer than that, and runs on in its thread. A search for an end (`decoding.within`,
@@ -58,9 +61,7 @@ class CompileQueue:
     def submit(self, request: ServerRequest, fit: Callable[[], None], size: int) -> Future[None]:
         """Have `fit` called for a request in its turn; Busy if too many wait."""
         with self._turn:
-            waiting = len(self._running) + sum(map(len, self._waiting.values()))
-            if waiting >= self._most:
-                raise Busy(f"the forms of {waiting} requests wait to be compiled, and no more may; try again later")
+            self._refuse_many(request.client)
             ticket = Ticket(request, fit, size, next(self._numbers))
             self._waiting.setdefault(request.client, []).append(ticket)
             self._hire()
@@ -92,6 +93,15 @@ class CompileQueue:
         for ticket in running:
             ticket.asker.leave()
         self.trials.close()
+
+    def _refuse_many(self, client: str) -> None:
+        """Busy if a client has its part of the places, or all together have too many."""
+        places = Counter({name: len(tickets) for name, tickets in self._waiting.items()})
+        places.update(ticket.request.client for ticket in self._running)
+        others = len(places.keys() - {client})
+        if places[client] >= max(1, self._most // (others + 1)) or places.total() >= BEYOND * self._most:
+            told = f"the forms of {places.total()} requests wait to be compiled, {places[client]} of them yours"
+            raise Busy(f"{told}, and no more may; try again later")
 
     def _hire(self) -> None:
         """Start the threads when there is something to do."""

@@ -23,8 +23,9 @@ from ...core.claim import Method
 from .asking import Asking, Understand
 from .authentication import address
 from .counts import ServerMetrics, client
-from .fields import parsed
+from .fields import parsed, refuse_surrogates, spells_surrogates
 from .item_sets import NamedItems
+from .limits import Limits
 from .refusal import Refusal, refusal
 from .replies import DONE, Reply, ReplyChoice, body, line
 from .response_stream import Left, ResponseStream
@@ -32,7 +33,7 @@ from .server_config import ServerConfig
 from .server_log import log, places
 from .server_request import Began, Ended, Wrote
 from .tool_calls import ToolCallParser
-from .worker import Worker
+from .worker import GIVEN_UP, ShuttingDown, Worker
 
 HEADER = "x-request-id"
 ID = "unspool.request_id"  # in the scope of a request
@@ -80,8 +81,10 @@ class TrackedResponse:
             self.outcome = "left"
         except Exception as error:
             await self.refuse(error)
+        except asyncio.CancelledError:  # the server gives up its connections; uvicorn would answer with a bare 500
+            await self.refuse(ShuttingDown(GIVEN_UP))
         except BaseException:
-            self.outcome = "left"  # cancelled: the server gives up its connections
+            self.outcome = "left"
             raise
         finally:
             seconds = perf_counter() - self.began
@@ -199,24 +202,27 @@ class Handler(ABC):
     async def _answer(self, call: TrackedResponse, scope: Scope, receive: Receive) -> None:
         """Read the request and answer it."""
 
-    async def _understood(
-        self, understand: Understand, values: Mapping[str, Any], scope: Scope
-    ) -> tuple[Asking, Method]:
+    async def _understood(self, understand: Understand, scope: Scope, receive: Receive) -> tuple[Asking, Method]:
         """What a body asks for, and what decodes it; read beside the loop, so that nobody waits for a large one."""
+        limits, request = self.worker.limits, Request(scope, receive)
+        body = await read(request, limits.body, min(limits.patience, limits.seconds))
 
         def read_and_made() -> tuple[Asking, Method]:
             made = partial(self.config.made, client=client(scope))
-            asking = understand(values, self.worker.limits, self.config.method)
+            values = parsed(body)
+            if spells_surrogates(body):
+                refuse_surrogates(values)
+            asking = understand(values, limits, self.config.method)
             if isinstance(asking.settings.constraint, NamedItems):
                 settings = self.config.items.resolved(asking.settings, self.worker.lm.vocabulary)
                 asking = replace(asking, settings=settings)
             return asking.made(made)
 
-        return await run_in_threadpool(read_and_made)
+        async def gone() -> None:
+            if await request.is_disconnected():
+                raise Left("the client hung up")
 
-    async def _values(self, scope: Scope, receive: Receive) -> dict[str, Any]:
-        limits = self.worker.limits
-        return parsed(await read(Request(scope, receive), limits.body, min(limits.patience, limits.seconds)))
+        return await self.worker.reading.run(client(scope), read_and_made, limits.seconds, gone)
 
 
 @dataclass(frozen=True)
@@ -226,12 +232,8 @@ class Completions(Handler):
     understand: Understand
 
     async def _answer(self, call: TrackedResponse, scope: Scope, receive: Receive) -> None:
-        limits, values = self.worker.limits, await self._values(scope, receive)
-        named = values.get("model")
-        if isinstance(named, str) and named != self.config.model:
-            message = f"there is no model {named[:80]!r} here; this server has {self.config.model!r}"
-            raise Refusal(404, message, param="model", code="model_not_found")
-        asking, made = await self._understood(self.understand, values, scope)
+        limits = self.worker.limits
+        asking, made = await self._understood(self._here, scope, receive)
         reply = Reply.to(asking, self.config.model, self.worker.lm)
         call.about |= {"id": reply.name, "method": asking.method[:80], "stream": asking.stream}
         took = partial(self.counts.took, scope)
@@ -249,6 +251,14 @@ class Completions(Handler):
         else:
             await call.sent(200, await self._whole(reply, choices, began.prompt))
         call.outcome = "completed"
+
+    def _here(self, values: Mapping[str, Any], limits: Limits, method: str) -> Asking:
+        """What a body asks of this model."""
+        named = values.get("model")
+        if isinstance(named, str) and named != self.config.model:
+            message = f"there is no model {named[:80]!r} here; this server has {self.config.model!r}"
+            raise Refusal(404, message, param="model", code="model_not_found")
+        return self.understand(values, limits, method)
 
     async def _whole(self, reply: Reply, choices: list[ReplyChoice], prompt: int) -> bytes:
         """The whole response; with logprobs it may be so large that it is made beside the loop."""

@@ -12,6 +12,7 @@ from starlette.types import Receive
 from ...core.claim import Method
 from ...core.errors import BadRequest, UnspoolError
 from .asking import Asking
+from .grammar_process import AskerLeft
 from .refusal import Refusal
 from .server_request import Began, Busy, Failed, ServerRequest, WorkerEvent, Wrote
 from .worker import ShuttingDown, Worker
@@ -81,13 +82,13 @@ class ResponseStream:
             self._worker.submit(self.request)
         except BadRequest as error:
             self._news.put_nowait(Failed(BadRequest(str(error), error.param or self._form)))
+        except (asyncio.CancelledError, AskerLeft) as error:  # by who leaves, to whom it is no news, or at the end
+            told = "the server is shutting down; send the request to another, or later"
+            self._news.put_nowait(Failed(ShuttingDown(told)))
+            if isinstance(error, asyncio.CancelledError):
+                raise
         except Exception as error:
             self._news.put_nowait(Failed(error))
-        except asyncio.CancelledError:  # by those who leave, to whom it is no news, or by a worker that stops
-            self._news.put_nowait(
-                Failed(ShuttingDown("the server is shutting down; send the request to another, or later"))
-            )
-            raise
 
     async def _until_left(self) -> None:
         while (await self._receive())["type"] != "http.disconnect":

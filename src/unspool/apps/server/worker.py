@@ -19,6 +19,7 @@ from ...runtime.engine.contracts import DefersCapture, device_of
 from ...runtime.engine.engine import Engine
 from .compile_queue import CompileQueue
 from .limits import Limits
+from .reading_turns import ReadingTurns
 from .server_log import log, places
 from .server_request import Failed, Queue, ServerRequest
 
@@ -62,6 +63,7 @@ class Worker:
         device = device_of(lm.model)
         self._capturing = device if isinstance(device, DefersCapture) else None  # records steps while nobody waits
         self.fitting = CompileQueue(limits.queue, limits.compile_seconds)
+        self.reading = ReadingTurns()
         self._thread = Thread(target=self._run, name="unspool-worker", daemon=True)
 
     @property

@@ -102,7 +102,8 @@ class Temperature(Warp):
 
     def __post_init__(self) -> None:
         fits = real(self.t, 0) and (self.t == 0 or self.t >= COLDEST)
-        expect(fits, "temperature", self.t, f"0 (greedy) or a finite number from {COLDEST} on (1 leaves the law alone)")
+        expected = f"0 (greedy) or a finite number from {COLDEST} on (1 leaves the law alone)"
+        expect(fits, "temperature", self.t, expected, param="temperature")
 
     def __call__(self, state: Any, law: Law) -> Law:
         """The tempered law."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from ...core.asks import TARGET, Ask, Check, Draw, Keep, Look, Score, Write, Written
 from ...core.cost import Cost
-from ...core.errors import BadRequest, OutOfRoom, UnspoolError
+from ...core.errors import METHOD, BadRequest, OutOfRoom, UnspoolError
 from ...core.tree import NOTHING, ROOT
 from ...core.warp.warp import temperature_of
 from .. import engine as engines
@@ -231,9 +231,10 @@ class ModelRunner:
         if looks:
             raise BadRequest(
                 f"the method fills holes, but the {name} model reads left to right; it needs one that was trained to "
-                "fill them, such as smollm2-diffusion"
+                "fill them, such as smollm2-diffusion",
+                METHOD,
             )
-        raise BadRequest(f"the method reads left to right, but the {name} model only fills holes")
+        raise BadRequest(f"the method reads left to right, but the {name} model only fills holes", METHOD)
 
     def _in_parts(self, name: str, jobs: list[Job], asked: list[ScoreRequest]) -> Sequence[Any]:
         """The answers where only some rows of large asks are computed now."""

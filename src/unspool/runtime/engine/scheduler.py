@@ -9,7 +9,7 @@ from heapq import heapify, heappop, heapreplace
 from typing import Any, NamedTuple
 
 from ...core.asks import TARGET, Draw, Look
-from ...core.errors import BadRequest, UnspoolError
+from ...core.errors import METHOD, BadRequest, UnspoolError
 from .job import ENDED, LIVE, Account, Job, Ledger, Shares, rows_of
 from .model_runner import ModelRunner, refuse_outgrown, rows_asked
 from .turns import ALONE, ALONE_READING, AllAtOnce, StepTimes, Turns
@@ -193,7 +193,7 @@ class Scheduler:
             known = ", ".join(self._runner.models) or "none"
             given = f"{job.ask!r:.60}" if name is None else f"a model called {name!r}"
             how = f". Load one with {name}=…, in Python or as --{name}" if name in ("draft", "small") else ""
-            raise BadRequest(f"the method asks for {given}; this engine has: {known}{how}")
+            raise BadRequest(f"the method asks for {given}; this engine has: {known}{how}", METHOD)
         self._refuse_outgrown(job, name)
         if self._multi_step.takes(job, name):
             return name, "write"

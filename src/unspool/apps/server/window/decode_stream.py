@@ -32,8 +32,8 @@ class Decode(Handler):
     """The route as an ASGI application."""
 
     async def _answer(self, call: TrackedResponse, scope: Scope, receive: Receive) -> None:
-        limits, values = self.worker.limits, await self._values(scope, receive)
-        asking, made = await self._understood(understood, values, scope)
+        limits = self.worker.limits
+        asking, made = await self._understood(understood, scope, receive)
         call.about |= {"method": asking.method[:80], "stream": True}
         took = partial(self.counts.took, scope)
         feed = ResponseStream(self.worker, asking, made, receive, limits.seconds, took, client(scope))
