@@ -10,7 +10,7 @@ import torch
 from serving import folder, lm, served, told  # noqa: F401  (fixtures)
 
 from unspool.api.settings import Settings
-from unspool.core.asks import DeviceRound, Write, Written
+from unspool.core.asks import DeviceRound, Done, Emit, Write, Written
 from unspool.core.chance import Philox
 from unspool.core.stop import Stop
 from unspool.core.tree import NOTHING
@@ -133,6 +133,18 @@ def test_what_a_device_has_written_behind_a_stop_is_not_told(leaps):
     assert [token for emit in emits for token in emit.tokens] == [1, 0, 2]
     counts = [emit.accepted if leaps else emit.rounds for emit in emits]
     assert counts == {0: [3], 1: [3], 2: [1, 1]}[len(leaps)]
+
+
+def test_rounds_that_are_told_together_count_one_by_one():
+    def writing(text, chance, warp, stop):
+        yield Emit((1, 2, 3), (), (), rounds=3)
+        yield Emit((4, 5), (), (), drafted=2, accepted=1)
+        return Done((1, 2, 3, 4, 5), "length")
+
+    engine = Engine({"target": Table(VOCAB, counting)})
+    job = engine.submit(writing, (0,), Philox(0))
+    engine.run()
+    assert (job.trace.rounds, job.trace.accepted) == (4, Counter({0: 3, 1: 1}))
 
 
 class Asked(Memoryless):

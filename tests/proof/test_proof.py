@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
+from hypothesis import given, settings
 from planted import Drafted
 from truth import law_of_text
 
@@ -21,13 +22,13 @@ from unspool.core.warp.warp import Prefix, Scored
 from unspool.loops.drafter import possible
 from unspool.loops.plain import Plain
 from unspool.proof import plainly, prove, shaping
-from unspool.proof.case import STANDING, UNSHAPED, Case
+from unspool.proof.case import STANDING, UNSHAPED, Blind, Case, cases
 from unspool.proof.compare_laws import compared, replay
 from unspool.proof.plainly import EMPTY, Conditioned, Plainly
 from unspool.proof.prove import QUICK, THOROUGH
 from unspool.recipes.methods import entries
 from unspool.rules.decode import Speculate
-from unspool.rules.draft import RSDC, Cascade, Chain, Either, Lookup, Memoryless, Merge, SpecInfer
+from unspool.rules.draft import RSDC, SLEM, Cascade, Chain, Either, Lookup, Memoryless, Merge, SpecInfer
 from unspool.rules.draft.chain import DRAFT
 from unspool.rules.draft.coupled import Coupled
 from unspool.rules.draft.raced import Raced
@@ -55,6 +56,36 @@ def test_the_plain_truth_is_the_law_that_warps_and_stops_give(case):
     else:
         assert total_variation(plain, law_of_text(table, case.prompt, warp, case.stop())) < 1e-14
     assert math.fsum([failed, *plain.values()]) == pytest.approx(1, abs=1e-14)
+
+
+def dead_ends(case, beyond=2):
+    """Texts that end, or were drafted on behind their end, after which warps leave the target no token."""
+    plain, found, stack = Plainly(case), [], [((), False)]
+    while stack:
+        text, over = stack.pop()
+        p = plain.around(text)[1]
+        if p is None:
+            found += [text] if over else []
+        elif len(text) < case.most + beyond:
+            new = [(*text, token) for token, share in enumerate(p) if share > 0]
+            stack += [(longer, over or plain.ended(longer) is not None) for longer in new]
+    return found
+
+
+@given(cases())
+@settings(max_examples=600, deadline=None, derandomize=True)
+def test_drafts_run_past_the_end_only_where_something_can_follow(case):
+    """Else a method that goes on to cut what it verified would fail for no fault of its own."""
+    for each in (case, replace(case, warp="brackets"), replace(case, warp="never 1 after 0")):
+        assert not (isinstance(each.stop(), Blind) and dead_ends(each))
+
+
+def test_a_constraint_that_leaves_nothing_behind_the_end_refutes_nobody():
+    """[0, 0] is the whole text, and only 1 may follow, which this model never writes."""
+    case = Case(2, ((1, 0),), ((1, 0),), (0,), "brackets", None, None, 2)
+    assert dead_ends(case)
+    for method in (Speculate(Chain(2), rejection), Speculate(SLEM(3), budget=9)):
+        assert compared(method, LAW, case, 1000).tv < 1e-12
 
 
 SHAPINGS = {

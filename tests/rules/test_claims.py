@@ -33,6 +33,14 @@ def test_claim_holds(name):
         assert proof.tv <= 1e-12
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [name for name, entry in entries().items() if entry.claim is not HEURISTIC])
+def test_a_promise_holds_in_the_proof_that_people_run(name):
+    """It draws ten times as many cases as a quick one, and is held against every standing case."""
+    proof = prove(name)
+    assert proof.ok, proof.counterexample
+
+
 def promised():
     """What people type for every rule that promises something, at its defaults."""
     found = [entry for entry in entries().values() if entry.claim is not HEURISTIC and entry.build is not None]

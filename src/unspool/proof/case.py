@@ -18,7 +18,7 @@ from ..runtime.cache.table_model import Table
 from ..runtime.draft_bridge.retokenised import RetokenisedDraft
 from ..runtime.draft_bridge.string_level import StringLevelDraft
 from ..runtime.engine.contracts import Causal
-from .shaping import BRACKETS, DEAD_END, EMPTYING, PLAIN, WARPS, warp_of
+from .shaping import BRACKETS, DEAD_END, EMPTYING, FORBIDDING, PLAIN, WARPS, warp_of
 
 TARGET, DRAFT = ("a", "b", "ab", "c", "bc"), ("a", "b", "ba", "c")
 
@@ -82,8 +82,10 @@ class Case:
         """Stop after `most` tokens, at the end token, or when the string appears."""
         tokens = frozenset() if self.end is None else frozenset({self.end})
         strings = () if self.until is None else (self.until,)
-        # behind the end of a text such warps may have no law, so drafts must not get there
-        kind = Blind if self.blind and not self.warp.startswith(EMPTYING) else Stop
+        # where behind the end of a text warps may have no law, drafts must not get there
+        sparse = any(0 in row for row in self.target)
+        emptied = self.warp.startswith((*EMPTYING, *FORBIDDING) if sparse else EMPTYING)
+        kind = Blind if self.blind and not emptied else Stop
         return kind(tokens, strings, self.most, piece=lambda token: b"abcde"[token : token + 1])
 
     def shaping(self) -> Warp:

@@ -141,6 +141,7 @@ BOUND_BY = {
 
 WARPS = (*FREE, *BOUND_BY)
 EMPTYING = DEAD_END, "no bigram twice"  # may leave no token at all after a text
+FORBIDDING = BRACKETS, "never 1 after 0", "no 1 among the first two"  # may, where the model gives no other a chance
 
 
 def warp_of(name: str, size: int) -> Warp:

@@ -41,12 +41,13 @@ from unspool.rules.search import (
     Stochastic,
     choose,
 )
+from unspool.rules.search.beam_cache import BeamCache
 from unspool.rules.search.candidates import leading
 from unspool.rules.search.length_norm import Gnmt, Power, SearchOutlook, enough, likely, sure
 from unspool.rules.search.mark import Graded, JudgeMark, Leaning, LikelihoodMark, RewardMark
 from unspool.rules.search.reward import reward_of
 from unspool.rules.search.rollout import Border
-from unspool.rules.search.search_text import without_greedy
+from unspool.rules.search.search_text import Text, without_greedy
 from unspool.rules.search.several import divergence_of_best
 from unspool.rules.search.stochastic import weights
 from unspool.runtime.cache.cached_model import CachedModel
@@ -115,6 +116,44 @@ def test_who_wants_to_be_sure_asks_for_the_best_score_that_is_still_possible(alp
     best = max(-1.0 / length(2), -1.0 / length(10))  # of a text with log p −1 after 2 of at most 10 tokens
     assert sure(SearchOutlook(-1.0, 2, 10, best - 0.1, length))
     assert not sure(SearchOutlook(-1.0, 2, 10, best + 0.1, length))
+
+
+def test_as_many_beams_go_on_however_many_tokens_end_a_text():
+    """Three ends are the likeliest tokens, and the best text begins with the fifth."""
+    first, sure_end, vague = [16, 14, 20, 20, 20, 10], [1, 1, 994, 1, 1, 2], [20, 20, 20, 15, 15, 10]
+    model = Table(6, lambda text: first if text == PROMPT else sure_end if text[-1] == 1 else vague)
+    stop = Stop(tokens=frozenset({2, 3, 4}), most=3)
+    assert done(Beam(2, Power(1.0), sure), model, stop).tokens == (1, 2)
+
+
+def test_laws_are_those_of_the_texts_however_far_these_have_come_since():
+    """A search may go on with texts that are several tokens longer than anything that is kept, and hold others."""
+    model = table()
+    steps = [
+        ([()], []),
+        ([(0,), (1, 2)], []),
+        ([(1, 2, 0, 1), (0, 2, 2), (0,)], [(1, 2)]),
+        ([(1, 2, 2, 2, 0), (0, 2, 2)], [(0,)]),
+        ([(0, 1, 1)], []),
+    ]
+
+    def writing(text, chance, warp, stop):
+        grove, begin = BeamCache(), Text.begin(text, warp, stop)
+
+        def having(tokens):
+            found = begin
+            for token in tokens:
+                law = model.law(found.prefix.text)
+                found = found.then(token, law, law, stop)
+            return found
+
+        for live, held in steps:
+            laws = yield from grove.score([having(tokens) for tokens in live], [having(tokens) for tokens in held])
+            for tokens, law in zip(live, laws, strict=True):
+                assert torch.equal(law.p, model.law(text + tokens).p)
+        return Done((0,), "length")
+
+    assert done(writing, model, Stop(most=8)).tokens == (0,)
 
 
 def test_a_second_beam_sees_past_a_garden_path():

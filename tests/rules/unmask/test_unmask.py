@@ -157,6 +157,17 @@ def test_drawn_is_the_probability_of_the_token_that_will_be_written():
     assert drawn(greedy, 0) == confidence(greedy, 0)
 
 
+def test_what_is_drawn_to_choose_by_is_drawn_anew_at_every_look():
+    """A hole that is left open for a token that did not please would else be shown that token for ever."""
+
+    def twice(chance):
+        canvas = Canvas.blank((), 1)
+        looks = [state(Law.of([1, 1]), canvas=at, chance=chance, warp=Same()) for at in (canvas, canvas.fill({}))]
+        return tuple(look.preview(0).token for look in looks)
+
+    assert Every().law(twice) == {pair: pytest.approx(1 / 4) for pair in [(0, 0), (0, 1), (1, 0), (1, 1)]}
+
+
 def test_a_random_order_is_any_order_equally_often():
     orders = Every().law(lambda chance: tuple(ranked(state(*[law(0.5)] * 3, chance=chance), random)))
     assert orders == {order: pytest.approx(1 / 6) for order in permutations(range(3))}

@@ -229,6 +229,22 @@ def test_drafts_go_with_the_token_above_them_when_its_hidden_states_are_wanted_a
     assert network.slots.in_use == 0
 
 
+def test_drafts_go_with_the_token_above_them_though_they_have_the_states_themselves():
+    """Another request's wish in the same forward has given them to the drafts, and not to the token before these."""
+    network = Toy()
+    model = CachedModel(network)
+    mine, other = model.open((1, 2)), model.open((3, 4))
+    model.score([ScoreRequest(mine, NOTHING)])
+    model.score([ScoreRequest(mine, chain(3, 4)), ScoreRequest(other, NOTHING, ("hidden:1",))])
+    (scores,) = model.score([ScoreRequest(mine, chain(3), ("hidden:1",))])
+    assert torch.equal(scores.law(0).scores, logits_of((1, 2, 3), 5))
+    assert torch.equal(scores.hidden["hidden:1"][0], logits_of((1, 2, 3, 1), 3))
+    assert network.slots.in_use == 3 + 2
+    mine.close()
+    other.close()
+    assert network.slots.in_use == 0
+
+
 def test_accepted_tokens_leave_the_slots_of_other_texts_alone():
     model = CachedModel(Toy(vocab=4, room=10))
     one, other = model.open([1, 2]), model.open([3, 0, 1, 2])
