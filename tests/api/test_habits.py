@@ -169,3 +169,10 @@ def test_notebooks_get_pictures_without_markup_of_the_models(lm):
     canvas = unspool.Canvas.blank((1, 2), 3)
     assert canvas._repr_html_().count("<td") == 5
     assert canvas._repr_html_().count(">·<") == 3  # a hole can be seen
+
+
+@pytest.mark.parametrize(("given", "told"), [("lookup", "method='lookup'"), ({"max_tokens": 3}, "max_tokens=20")])
+def test_settings_of_another_kind_are_refused_with_the_right_call(smollm2, given, told):
+    with pytest.raises(BadRequest, match=rf"generate\(prompt, {told}\), or an unspool.Settings") as refused:
+        smollm2.generate("hi", given)
+    assert refused.value.param == "settings"

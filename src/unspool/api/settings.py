@@ -64,6 +64,13 @@ class Given(TypedDict, total=False):
 
 def settled(settings: Settings, given: Given) -> Settings:
     """The settings with what is given by keyword, by our names or transformers'; others get the nearest known."""
+    if not isinstance(settings, Settings):
+        meant = "method='lookup'" if isinstance(settings, str) else "max_tokens=20"
+        raise BadRequest(
+            f"the settings are {settings!r}; give what you want by name, as in generate(prompt, {meant}), "
+            "or an unspool.Settings",
+            param="settings",
+        )
     told: dict[str, Any] = {}
     for name, value in given.items():
         own = _THEIRS.get(name, name)
