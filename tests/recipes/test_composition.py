@@ -195,7 +195,7 @@ def test_a_part_of_one_s_own_stands_wherever_one_of_ours_does(file):
         (":build:depth=9", "depth is 9; expected a whole number from 1 to 4"),
         (":build:width=1", "has no option 'width'; its options are: depth=2"),
         (":whole:depth=1", "takes no options, and depth was given"),
-        (":number", "is a int, which cannot be called"),
+        (":number", "is of the type int, and cannot be called"),
         (":odd", "takes \\(a, b, c\\), but a method is called as"),
         (":absent", "has no 'absent'; it has: "),
         (":buld", "Did you mean .*py:build\\?"),

@@ -60,7 +60,7 @@ def _part(found: Any, spec: str) -> Method | Draft | Verify:
     if inspect.isclass(found):
         raise BadRequest(f"{spec} is a class; give an object of it ({CALL}).")
     if not callable(found):
-        raise BadRequest(f"{spec} is a {type(found).__name__}, which cannot be called; {CALL}.")
+        raise BadRequest(f"{spec} is of the type {type(found).__name__}, and cannot be called; {CALL}.")
     takes = ", ".join(inspect.signature(found).parameters) or "nothing"
     raise BadRequest(f"{spec} takes ({takes}), but {CALL}, and a verifier as verify(scored, chance).")
 
