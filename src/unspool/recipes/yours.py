@@ -43,6 +43,11 @@ def is_verifier(found: Any) -> bool:
     return not isinstance(found, (Draft, Speculate)) and _takes(found, 2) and not _takes(found, 4)
 
 
+def is_method(found: Any) -> bool:
+    """Whether an object is called as methods are; a class makes them."""
+    return not inspect.isclass(found) and _takes(found, 4)
+
+
 def _builds(found: Any) -> bool:
     """Whether an object makes something of options: a class, or a function all of whose parameters are options."""
     if not (inspect.isclass(found) or inspect.isfunction(found)):
