@@ -8,7 +8,7 @@ from textwrap import dedent
 
 import pytest
 
-from unspool import rules
+from unspool import Settings, rules
 from unspool.core import claim as registry
 from unspool.core.claim import BOUND, HEURISTIC, LAW, SEED
 from unspool.core.errors import BadRequest
@@ -20,6 +20,7 @@ from unspool.recipes.draft_lengths import LENGTHS
 from unspool.recipes.methods import NotOffered, claim_of, described, entries, method, needs, refuse_files, requested
 from unspool.recipes.names import Part, canonical, parts_of
 from unspool.recipes.verify import USUAL
+from unspool.rules.draft.on_device import OnDevice
 
 FILED = ("judged", "retrieve", "specdecpp")  # which cannot do without a file
 VERIFIERS = [name for name in USUAL if name not in FILED]
@@ -261,6 +262,13 @@ def test_on_device_says_where_it_is_plain_decoding(loaded):
     asked = ("Hello", "--raw", "--max-tokens", "2", "--method")
     assert "so this is plain decoding" in loaded("run", *asked, "on_device")[2]
     assert "plain decoding" not in loaded("run", *asked, "lookup")[2]
+
+
+def test_on_device_says_so_in_python_too(smollm2):
+    few = Settings(max_tokens=2)
+    for named in ("on_device", "on_device:nodes=15", Speculate(OnDevice(31), budget=31)):
+        assert "so this is plain decoding" in smollm2.generate("Hello", few, named).note
+    assert smollm2.generate("Hello", few, "lookup").note is None
 
 
 @pytest.mark.slow

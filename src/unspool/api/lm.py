@@ -88,8 +88,7 @@ class LM:
         """One text, by a method or its name; a text is put into the chat template, if there is one, unless `raw`."""
         asked = for_one(settings, given)
         output = self.batch([prompt], asked, method, raw=raw)[0]
-        if asked.constraint is not None and api.finished.cut_short(output, asked, self.vocabulary):
-            output.writer.note = output.note or api.finished.CUT
+        output.writer.note = output.note or api.finished.told(output, asked, method, self)
         if output.note:
             _LOG.warning(output.note)
         return output
