@@ -9,10 +9,12 @@ import pytest
 from littlemodel import chatting_model, little_model, loaded
 
 import unspool
-from unspool import Settings, compare
+from unspool import Settings, Speculate, choices, compare
 from unspool.api.settings import Given
 from unspool.core.errors import BadRequest
 from unspool.models.chat_template import Dialogue
+from unspool.rules.draft import Lookup
+from unspool.rules.verify import sample_match
 
 MESSAGE = {"role": "user", "content": "Hello"}
 
@@ -169,3 +171,34 @@ def test_notebooks_get_pictures_without_markup_of_the_models(lm):
     canvas = unspool.Canvas.blank((1, 2), 3)
     assert canvas._repr_html_().count("<td") == 5
     assert canvas._repr_html_().count(">·<") == 3  # a hole can be seen
+
+
+@pytest.mark.parametrize(("given", "told"), [("lookup", "method='lookup'"), ({"max_tokens": 3}, "max_tokens=20")])
+def test_settings_of_another_kind_are_refused_with_the_right_call(smollm2, given, told):
+    with pytest.raises(BadRequest, match=rf"generate\(prompt, {told}\), or an unspool.Settings") as refused:
+        smollm2.generate("hi", given)
+    assert refused.value.param == "settings"
+
+
+def test_what_does_not_decode_is_no_method(lm):
+    four = type("Four", (), {"__init__": lambda self, text, chance, warp, stop: None})  # called as methods are
+    for given in (Speculate, four, lambda text: text, sample_match):
+        with pytest.raises(BadRequest, match=r"the method is .*; expected a name .* as in docs/own-method\.md"):
+            lm.generate("ab", method=given)
+    with pytest.raises(BadRequest, match=r"an object that decodes, as Speculate\(Lookup\(…\)\)"):
+        lm.generate("ab", method=Lookup())
+
+
+def test_several_texts_are_not_dropped_unseen(lm):
+    few = Settings(max_tokens=2, n=3)
+    for call in (lm.generate, lm.chat, lambda *given, **named: next(lm.stream(*given, **named))):
+        with pytest.raises(BadRequest, match="n is 3, but this writes one text; `samples` writes several"):
+            call("ab", max_tokens=2, n=3)
+    assert lm.generate("ab", few).tokens == lm.generate("ab", few, n=1).tokens == lm.samples("ab", few)[0].tokens
+
+
+def test_texts_where_tokens_or_choices_are_expected_are_refused_with_the_right_call(lm):
+    with pytest.raises(BadRequest, match=r"The tokens to decode are 'ab'; expected their numbers, as in \[1, 2\]"):
+        lm.decode("ab")
+    with pytest.raises(BadRequest, match=r"one by one, as in choices\('yes', 'no'\) or choices\(\*texts\)"):
+        choices(["yes", "no"])

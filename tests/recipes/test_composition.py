@@ -8,7 +8,7 @@ from textwrap import dedent
 
 import pytest
 
-from unspool import rules
+from unspool import Settings, rules
 from unspool.core import claim as registry
 from unspool.core.claim import BOUND, HEURISTIC, LAW, SEED
 from unspool.core.errors import BadRequest
@@ -20,6 +20,7 @@ from unspool.recipes.draft_lengths import LENGTHS
 from unspool.recipes.methods import NotOffered, claim_of, described, entries, method, needs, refuse_files, requested
 from unspool.recipes.names import Part, canonical, parts_of
 from unspool.recipes.verify import USUAL
+from unspool.rules.draft.on_device import OnDevice
 
 FILED = ("judged", "retrieve", "specdecpp")  # which cannot do without a file
 VERIFIERS = [name for name in USUAL if name not in FILED]
@@ -115,19 +116,24 @@ def test_a_bound_is_that_of_the_options_as_they_are():
         ("chain + lookup", "'lookup' is of the family draft; expected a verifier after it"),
         ("lookup + blended", "'blended' verifies nothing but its own drafts"),
         ("chain + block + block", "has 3 parts; expected a drafter and a verifier"),
+        (
+            "chain +",
+            r"the method 'chain \+' lacks a part beside its plus; write it as in 'lookup' or 'lookup \+ block'",
+        ),
+        ("+ block", "lacks a part beside its plus"),
+        ("", "the method '' lacks a name"),
         ("chain+block", "put blanks around the plus: 'chain \\+ block'"),
         ("chain:depth=4+block", "put blanks around the plus"),
         ("chain:depth=300 + block", "chain:depth is 300; expected a whole number from 1 to 256"),
         ("chain + lenient:lenience=7", "lenient:lenience is 7; expected a number from 0.001 to 1"),
         ("chain + typical:depth=2", "'typical' has no option 'depth'"),
         ("chain:verify=blok", "no method is called 'blok'. Did you mean 'block'"),
-        ("chain:verify=", "no method is called ''"),
+        ("chain:verify=", "the method '' lacks a name"),
         ("chain:verify=lookup", "a verifier after it"),
         ("chain:verify=block,verify=typical", "has no option 'verify'|twice"),
         ("chain:verify=block + typical", "has 3 parts; expected a drafter and a verifier"),
         ("plain:verify=block", "a drafter"),
         ("specinfer:paths=64,depth=64 + kseq", "expected paths × depth at most 512"),
-        ("chain + ", "no method is called 'chain \\+'"),
     ],
 )
 def test_what_is_wrong_is_said_before_anything_is_built(spec, why):
@@ -195,7 +201,7 @@ def test_a_part_of_one_s_own_stands_wherever_one_of_ours_does(file):
         (":build:depth=9", "depth is 9; expected a whole number from 1 to 4"),
         (":build:width=1", "has no option 'width'; its options are: depth=2"),
         (":whole:depth=1", "takes no options, and depth was given"),
-        (":number", "is a int, which cannot be called"),
+        (":number", "is of the type int, and cannot be called"),
         (":odd", "takes \\(a, b, c\\), but a method is called as"),
         (":absent", "has no 'absent'; it has: "),
         (":buld", "Did you mean .*py:build\\?"),
@@ -256,6 +262,13 @@ def test_on_device_says_where_it_is_plain_decoding(loaded):
     asked = ("Hello", "--raw", "--max-tokens", "2", "--method")
     assert "so this is plain decoding" in loaded("run", *asked, "on_device")[2]
     assert "plain decoding" not in loaded("run", *asked, "lookup")[2]
+
+
+def test_on_device_says_so_in_python_too(smollm2):
+    few = Settings(max_tokens=2)
+    for named in ("on_device", "on_device:nodes=15", Speculate(OnDevice(31), budget=31)):
+        assert "so this is plain decoding" in smollm2.generate("Hello", few, named).note
+    assert smollm2.generate("Hello", few, "lookup").note is None
 
 
 @pytest.mark.slow

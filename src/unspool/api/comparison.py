@@ -17,7 +17,8 @@ from ..runtime.engine.contracts import Causal
 from .diverge import Divergence, divergence, passes_of
 from .likelihood import Pair, likelihoods
 from .lm import LM
-from .settings import Prompt, Settings, settled, several
+from .prompt import Prompt, several
+from .settings import Settings, settled
 from .writer import Output
 
 if TYPE_CHECKING:

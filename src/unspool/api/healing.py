@@ -10,7 +10,8 @@ from ..core.warp.warp import Warp
 from ..models.chat_template import Dialogue
 from ..models.vocabulary import Vocabulary
 from ..rules import constrain
-from .settings import Prompt, Settings, understood
+from .prompt import Prompt, understood
+from .settings import Settings
 
 
 class Healed(NamedTuple):

@@ -24,8 +24,9 @@ from ..recipes.methods import fitted
 from ..runtime.engine.contracts import Causal, FillsBlocks
 from ..runtime.engine.engine import Engine
 from ..runtime.engine.job import Account
-from .settings import Prompt as Prompt
-from .settings import Settings, settled, several, understood
+from .prompt import Prompt as Prompt
+from .prompt import several, understood
+from .settings import Settings, for_one, settled
 from .writer import Event, Found, Interrupted, Output, Writer
 
 if TYPE_CHECKING:
@@ -85,10 +86,9 @@ class LM:
         **given: Unpack[Given],
     ) -> Output:
         """One text, by a method or its name; a text is put into the chat template, if there is one, unless `raw`."""
-        asked = replace(settled(settings, given), n=1)
+        asked = for_one(settings, given)
         output = self.batch([prompt], asked, method, raw=raw)[0]
-        if asked.constraint is not None and api.finished.cut_short(output, asked, self.vocabulary):
-            output.writer.note = output.note or api.finished.CUT
+        output.writer.note = output.note or api.finished.told(output, asked, method, self)
         if output.note:
             _LOG.warning(output.note)
         return output
@@ -141,7 +141,7 @@ class LM:
     ) -> Generator[Event, None, Output]:
         """One text, event by event; the generator's return value is the `Output`. Closing it frees everything."""
         engine = Engine(self.models(), self.price)
-        one = replace(settled(settings, given), n=1)
+        one = for_one(settings, given)
         (writer,) = self.writers(engine, [self.asked(prompt, raw)], one, method, SMOOTH)
         try:
             while True:

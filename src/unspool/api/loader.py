@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import platform
-import re
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -155,8 +154,8 @@ def _alone(name: str | Path, asked: LoadOptions) -> LM:
         if asked.runtime == NATIVE or only_native or file.suffix == ".safetensors":
             raise
         lm = api.by_transformers.named(name, kind, where, asked.room, asked.longest)
-        told = re.sub(r" \(known: [^)]*\)", "", str(why).partition(" Use the tr")[0])  # for who asks for native
-        _LOG.warning("note: transformers runs this model. %s%s", told, api.by_transformers.cost(lm.model))
+        told = f"{why.problem}, which the native runtime does not do.{api.by_transformers.cost(lm.model)}"
+        _LOG.warning("note: transformers runs this model. %s", told)
         return lm
     if asked.adapter is not None:
         checkpoint = models.adapter.AdaptedCheckpoint(checkpoint, asked.adapter)

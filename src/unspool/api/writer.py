@@ -238,9 +238,10 @@ class Writer:
         """The text of this rank; BadRequest if the search has found too few."""
         assert self.found is not None  # only a search has ranks
         if self.rank >= len(self.found.results):
+            count = len(self.found.results)
             raise BadRequest(
-                f"the search found {len(self.found.results)} texts, and n is more; widen it (width, groups, rollouts), "
-                "or ask for fewer",
+                f"the search found {count} different text{'s' * (count != 1)}, and n is more; widen it (width, groups, "
+                f"rollouts), or ask for {count}",
                 param="n",
             )
         return self.found.results[self.rank]

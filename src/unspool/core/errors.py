@@ -14,7 +14,11 @@ class BadModel(UnspoolError):
 
 
 class NotNative(BadModel):
-    """A model that may be sound, but is none for the native runtime; transformers may know it."""
+    """A model that may be sound, but is none for the native runtime, for a `problem`; transformers may know it."""
+
+    def __init__(self, problem: str = "", advice: str = "", known: str = "") -> None:
+        super().__init__(f"{problem}{known}, which the native runtime does not do. {advice}")
+        self.problem = problem
 
 
 class FetchFailed(UnspoolError):

@@ -148,7 +148,10 @@ class ConfigFields:
 
 def elsewhere(source: str, problem: str) -> NotNative:
     """Make the error for a model that is sound but not for the native runtime."""
+    said, known, rest = f"{source}: {problem}".partition(" (known: ")
     return NotNative(
-        f"{source}: {problem}, which the native runtime does not do. Use the transformers runtime for this model: "
-        "--runtime transformers, or runtime='transformers'; or llama.cpp's if it is a .gguf file."
+        said,
+        "Use the transformers runtime for this model: --runtime transformers, or runtime='transformers'; or "
+        "llama.cpp's if it is a .gguf file.",
+        known + rest,
     )

@@ -12,7 +12,7 @@ from typing import Any
 
 from tokenizers import Tokenizer, models
 
-from ..core.errors import BadRequest
+from ..core.errors import BadRequest, cut
 from .chat_template import Dialogue, Fences, knows_tools, read_long, refuse_unreadable, render_chat, spelt_out
 
 LONG = 10_000  # characters that take milliseconds to read
@@ -104,6 +104,8 @@ class Vocabulary:
 
     def decode(self, tokens: Iterable[int]) -> str:
         """Return the text of some tokens; control tokens are silent, broken characters become U+FFFD."""
+        if isinstance(tokens, (str, bytes)):
+            raise BadRequest(f"The tokens to decode are {cut(repr(tokens))}; expected their numbers, as in [1, 2].")
         return b"".join(map(self.piece, tokens)).decode("utf-8", "replace")
 
     def piece(self, token: int) -> bytes:

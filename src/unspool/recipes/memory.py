@@ -26,7 +26,7 @@ import torch
 
 from ..core.claim import Method
 from ..core.errors import BadRequest, cut
-from ..core.files import plain_file
+from ..core.files import read_tensors
 from ..loops.drafter import Memory
 from ..loops.speculate import Speculate
 
@@ -139,13 +139,16 @@ def _read(place: Path, kind: str, stamp: str, memory: Memory) -> tuple[str, str]
             raise BadRequest(f"{place} cannot be a memory: its folder does not exist")
         return kind, stamp
     try:
-        found = torch.load(plain_file(place), weights_only=True)
+        found = read_tensors(place)
         told = str(found["kind"]), str(found["vocabulary"])
         if told == (kind, stamp):
             memory.restore(found["state"])
         return told
     except Exception as error:
-        raise BadRequest(f"{place} cannot be read as a memory of {kind} ({type(error).__name__}: {error})") from error
+        raise BadRequest(
+            f"{place} cannot be read as a memory of {kind} ({type(error).__name__}: {error}); name a file that a "
+            "memory was kept in before, or one that is not there yet"
+        ) from error
 
 
 def save() -> None:

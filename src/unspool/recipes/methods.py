@@ -99,10 +99,11 @@ def method(spec: str | Method) -> Method:
     It may name files, which are read or run: what comes from elsewhere goes through `requested`.
     """
     if not isinstance(spec, str):
-        if not callable(spec):
+        if not recipes.yours.is_method(spec):
+            meant = f"Speculate({type(spec).__name__}(…))" if isinstance(spec, Draft) else "in docs/own-method.md"
             raise BadRequest(
                 f"the method is {cut(repr(spec))}; expected a name of `unspool methods`, as in 'lookup', or an object "
-                "that decodes, as in docs/own-method.md"
+                f"that decodes, as {meant}"
             )
         return spec
     for part in parts_of(spec):

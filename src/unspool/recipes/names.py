@@ -247,4 +247,7 @@ def unnamed(said: str) -> BadRequest:
     pieces = said.split("+")
     if len(pieces) == 2 and all(map(known, pieces)):
         return BadRequest(f"no method is called {cut(said)!r}; put blanks around the plus: {' + '.join(pieces)!r}")
+    if not all(map(str.strip, pieces)):
+        lacks = "a part beside its plus" if len(pieces) > 1 else "a name"
+        return BadRequest(f"the method {cut(said)!r} lacks {lacks}; write it as in 'lookup' or 'lookup + block'")
     return unknown(said)

@@ -43,6 +43,11 @@ def is_verifier(found: Any) -> bool:
     return not isinstance(found, (Draft, Speculate)) and _takes(found, 2) and not _takes(found, 4)
 
 
+def is_method(found: Any) -> bool:
+    """Whether an object is called as methods are; a class makes them."""
+    return not inspect.isclass(found) and _takes(found, 4)
+
+
 def _builds(found: Any) -> bool:
     """Whether an object makes something of options: a class, or a function all of whose parameters are options."""
     if not (inspect.isclass(found) or inspect.isfunction(found)):
@@ -60,7 +65,7 @@ def _part(found: Any, spec: str) -> Method | Draft | Verify:
     if inspect.isclass(found):
         raise BadRequest(f"{spec} is a class; give an object of it ({CALL}).")
     if not callable(found):
-        raise BadRequest(f"{spec} is a {type(found).__name__}, which cannot be called; {CALL}.")
+        raise BadRequest(f"{spec} is of the type {type(found).__name__}, and cannot be called; {CALL}.")
     takes = ", ".join(inspect.signature(found).parameters) or "nothing"
     raise BadRequest(f"{spec} takes ({takes}), but {CALL}, and a verifier as verify(scored, chance).")
 

@@ -103,6 +103,13 @@ def test_every_command_has_help(here):
         assert here(name, "--help")[0] == 0
 
 
+@pytest.mark.parametrize("group", ["bench", "train"])
+def test_a_group_alone_tells_its_help(here, group):
+    code, out, err = here(group)
+    assert (code, err) == (0, "")
+    assert out == here(group, "--help")[1]
+
+
 def test_every_setting_is_an_option():
     given = {f.name for f in fields(SamplingOptions)} | {
         "n",

@@ -74,6 +74,14 @@ def test_what_native_does_not_know_is_run_by_transformers(folder, tmp_path, capl
             load(tmp_path, **own)
 
 
+def test_a_plan_of_what_native_does_not_know_tells_the_size_of_its_weights(folder, tmp_path, here):
+    other(folder, tmp_path, *THEIRS["gpt2"])
+    code, out, err = here("plan", str(tmp_path))
+    assert (code, out) == (1, "")
+    assert "model_type is 'gpt2', which the native runtime does not do, and `unspool plan`" in err
+    assert f"{(tmp_path / 'model.safetensors').stat().st_size / 1e6:,.1f} MB" in err
+
+
 def test_pickled_weights_are_read_by_transformers(folder, tmp_path):
     place = shutil.copytree(folder, tmp_path / "bin")
     torch.save(load_file(place / "model.safetensors"), place / "pytorch_model.bin")

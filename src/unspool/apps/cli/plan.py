@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ... import api, models, runtime
-from ...core.errors import BadRequest
+from ...core.errors import BadModel, BadRequest, NotNative
 from ...models.catalog import CATALOG
 from . import catalogue
 from .root import starting
@@ -19,6 +19,7 @@ from .terminal import dump, size, write
 
 if TYPE_CHECKING:
     from ...api.memory_plan import MemoryPlan
+    from ...models.weights import Checkpoint
 
 COLUMNS = 80
 _COMPARED = ("per_token", "weights", "kv", "total", "fits")
@@ -56,11 +57,11 @@ def plan(
     Only the head of the file is read. The exit status is 0 whether it fits or not; ask --json for "fits".
     """
     with starting():
-        planned, opened = api.memory_plan.plan, models.weights.open_checkpoint
+        planned = api.memory_plan.plan
     place = api.loader.device_of(device)
     kind = api.loader.dtype_of(dtype, place)
     names = [model] if draft is None else [model, draft]
-    whole = opened(_path(model, pull))
+    whole = _opened(_path(model, pull))
     kept = partial(runtime.cpu.packed.resolved, quantization, dtype, place, ranks)
     plans = [planned(whole, kind, context, rows, tree, place, kept(whole), ranks)]
     if draft is not None and api.self_draft.is_shortcut(draft):
@@ -71,7 +72,7 @@ def plan(
         plans.append(api.memory_plan.drafter_plan(file, plans[0], whole.shape, kind))
     elif draft is not None:  # it is on the first rank alone
         other_name, _, _ = api.draft_models.in_precision(draft)  # in a smaller precision it needs less than is said
-        other = opened(_path(model if other_name == api.draft_models.SELF else other_name, pull))
+        other = _opened(_path(model if other_name == api.draft_models.SELF else other_name, pull))
         plans.append(planned(other, kind, context, rows, tree, place, kept(other)))
     if heads is not None:
         more = runtime.network.lookahead_heads.heads_bytes(Path(heads).expanduser(), kind)
@@ -91,6 +92,18 @@ def plan(
     if together:
         fits = {True: "They fit together.", False: "They do not fit together.", None: ""}[together["fits"]]
         write(f"all models together: {size(together['total'])}. {fits}\n")
+
+
+def _opened(file: Path) -> Checkpoint:
+    try:
+        return models.weights.open_checkpoint(file)
+    except NotNative as why:
+        parts = [*file.glob("*.safetensors"), *file.glob("*.bin")] if file.is_dir() else [file]
+        weights = size(sum(part.stat().st_size for part in parts))
+        raise BadModel(
+            f"{why.problem}, which the native runtime does not do, and `unspool plan` knows what that one needs. "
+            f"Its weights alone are {weights} as they are stored."
+        ) from None
 
 
 def _path(name: str, pull: bool) -> Any:

@@ -46,7 +46,7 @@ def _method(found: Any, spec: str) -> Method:
     if inspect.isclass(found):
         raise BadRequest(f"{spec} is a class; give an object of it ({_CALL}).")
     if not callable(found):
-        raise BadRequest(f"{spec} is a {type(found).__name__}, which cannot be called; {_CALL}.")
+        raise BadRequest(f"{spec} is of the type {type(found).__name__}, and cannot be called; {_CALL}.")
     try:
         inspect.signature(found).bind((), None, None, None)
     except TypeError:

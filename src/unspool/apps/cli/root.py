@@ -138,7 +138,7 @@ class Commands(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """The subcommand of these arguments, or an error that names the nearest one."""
+        """The subcommand of these arguments, or an error that names the nearest one; a group alone tells its help."""
         name = args[0]
         if name not in OWN and not name.startswith("-") and name not in (there := self.list_commands(ctx)):
             near = difflib.get_close_matches(name, there, n=1)
@@ -150,6 +150,8 @@ class Commands(click.Group):
             ctx.meta[_FILE] = file
             options = said.of(self, ctx, found[1], *found[2][:1])
             ctx.default_map = {str(found[0]): options} if options else None
+        if isinstance(found[1], click.Group) and not found[2]:
+            return found[0], found[1], ["--help"]
         return found
 
 

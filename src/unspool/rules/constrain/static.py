@@ -172,7 +172,8 @@ def items(source: str | Path | Sequence[str]) -> Form:
     try:
         lines = read_text(source, LARGEST).splitlines()
     except (OSError, ValueError) as error:
-        raise BadRequest(f"{source} has no items ({error}); expected a text file with an item in each line") from None
+        why = getattr(error, "strerror", None) or error
+        raise BadRequest(f"{source} has no items ({why}); expected a text file with an item in each line") from None
     found = tuple(line for line in lines if line.strip())
     expect(bool(found), "the file of items", str(source), "at least one line that is not empty")
     return Items(found)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from ...core.errors import BadRequest
 from ...core.option import expect
 from .constraint import Constraint, State, dead, mask_of, over
 from .form import Form, FormVocabulary, refuse_half_characters, spelt
@@ -92,4 +93,6 @@ class TrieNode:
 
 def choices(*texts: str) -> Choices:
     """One of these texts."""
+    if len(texts) == 1 and not isinstance(texts[0], str):
+        raise BadRequest("choices takes the texts one by one, as in choices('yes', 'no') or choices(*texts)")
     return Choices(texts)

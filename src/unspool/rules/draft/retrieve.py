@@ -19,7 +19,7 @@ import torch
 from ...core.chance import Chance
 from ...core.claim import SEED, Method, claims
 from ...core.errors import BadRequest
-from ...core.files import plain_file
+from ...core.files import read_tensors
 from ...core.law import chosen
 from ...core.tree import ROOT, Tree
 from ...core.warp.warp import Prefix
@@ -138,7 +138,7 @@ class Store:
     def load(path: str | Path) -> Store:
         """Read a store that was saved."""
         try:
-            parts = torch.load(plain_file(path), weights_only=True)
+            parts = read_tensors(path)
             tokens, order, most = (parts[name] for name in ("tokens", "order", "most"))
             store = Store(most=most)
             store.stamp = str(parts.get("vocabulary", ""))
@@ -146,8 +146,9 @@ class Store:
             if len(index.order) != len(index.tokens) or min(index.tokens, default=BORDER) < BORDER:
                 raise ValueError("it is damaged")
         except Exception as error:
+            why = error.strerror if isinstance(error, OSError) else error
             raise BadRequest(
-                f"{path} cannot be read as a store ({error}); expected a file made by Store.save"
+                f"{path} cannot be read as a store ({why}); expected a file made by `unspool store` or by Store.save"
             ) from error
         text = array("i")
         for token in index.tokens:

@@ -62,7 +62,7 @@ def reward_of(spec: str) -> Reward:
 def _named(spec: str) -> Reward:
     found = loaded(spec)
     if not callable(found):
-        raise BadRequest(f"{spec} is a {type(found).__name__}; expected a function from a text to a number")
+        raise BadRequest(f"{spec} is of the type {type(found).__name__}; expected a function from a text to a number")
     return found  # type: ignore[no-any-return]
 
 

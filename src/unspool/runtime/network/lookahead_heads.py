@@ -57,7 +57,8 @@ def _opened(file: Path) -> Any:
     try:
         return safe_open(plain_file(file), "pt")
     except (OSError, SafetensorError) as error:
-        raise BadModel(f"{file}: cannot be read as heads: {error}") from error
+        why = getattr(error, "strerror", None) or error
+        raise BadModel(f"{file}: cannot be read as heads ({why}). Give what `unspool train heads` wrote.") from error
 
 
 def topk(logits: Tensor, k: int) -> tuple[Tensor, Tensor]:
