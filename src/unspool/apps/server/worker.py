@@ -17,9 +17,9 @@ from ...core.trace import Trace
 from ...rules.constrain.matcher import tongue
 from ...runtime.engine.contracts import DefersCapture, device_of
 from ...runtime.engine.engine import Engine
+from .breath import ReadingTurns
 from .compile_queue import CompileQueue
 from .limits import Limits
-from .reading_turns import ReadingTurns
 from .server_log import log, places
 from .server_request import Failed, Queue, ServerRequest
 
