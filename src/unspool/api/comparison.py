@@ -17,8 +17,7 @@ from ..runtime.engine.contracts import Causal
 from .diverge import Divergence, divergence, passes_of
 from .likelihood import Pair, likelihoods
 from .lm import LM
-from .prompt import Prompt, several
-from .settings import Settings, settled
+from .settings import Prompt, Settings, settled, several
 from .writer import Output
 
 if TYPE_CHECKING:

@@ -1,17 +1,10 @@
-"""What is to be said of a finished text: that it was cut before it had its form, or that nobody drafted for it."""
+"""Whether a text that was cut has the form that it must have all the same: it may have met it with its last token."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-from .. import api
-from ..core.claim import Method
 from ..rules.constrain.form import Form, FormVocabulary
 from .settings import Settings
 from .writer import ROWS, Output
-
-if TYPE_CHECKING:
-    from .lm import LM
 
 CUT = (
     "the text was cut before it had the form that it must have; raise max_tokens, or have it closed in time: "
@@ -31,8 +24,3 @@ def cut_short(output: Output, settings: Settings, words: FormVocabulary) -> bool
     for token in output.tokens:
         state = state.step(token)
     return not state.complete()
-
-
-def told(output: Output, settings: Settings, method: str | Method, lm: LM) -> str | None:
-    """A line for who asked for this text; None if it is what they expect."""
-    return CUT if cut_short(output, settings, lm.vocabulary) else api.ignored.plain(method, lm.model)

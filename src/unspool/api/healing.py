@@ -10,8 +10,7 @@ from ..core.warp.warp import Warp
 from ..models.chat_template import Dialogue
 from ..models.vocabulary import Vocabulary
 from ..rules import constrain
-from .prompt import Prompt, understood
-from .settings import Settings
+from .settings import Prompt, Settings, understood
 
 
 class Healed(NamedTuple):

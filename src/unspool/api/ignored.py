@@ -8,25 +8,16 @@ from ..core.claim import Method
 from ..loops.denoise import Denoise
 from ..loops.speculate import Speculate
 from ..loops.unmasker import CachedView
-from ..recipes.names import known, parts_of
-from ..rules.draft.on_device import OnDevice
 from ..rules.unmask.credited import Credited
 from ..runtime.engine.contracts import FillsBlocks
 
 PLAIN = "on_device: this model does not draft for itself here, which takes a GPU, so this is plain decoding"
 
 
-def plain(method: Method | str, model: Any) -> str | None:
-    """PLAIN where a method leaves drafting to a model that does not draft; None if it does not."""
-    if isinstance(method, str):
-        resident = known(parts_of(method)[0].said) == "on_device"
-    else:
-        resident = isinstance(method, Speculate) and isinstance(method.draft, OnDevice)
-    return PLAIN if resident and getattr(model, "device", None) is None else None
-
-
 def ignored(method: Method, model: Any) -> str | None:
     """A line for users whose method asks for what this model does not do; None if there is no such thing."""
+    if isinstance(method, Speculate) and method.draft.verifies is not None:
+        return PLAIN if getattr(model, "device", None) is None else None
     view = method.view if isinstance(method, Denoise) else None
     view = view.view if isinstance(view, Credited) else view
     if not isinstance(view, CachedView) or not isinstance(model, FillsBlocks) or model.keeps_keys:

@@ -24,9 +24,8 @@ from ..recipes.methods import fitted
 from ..runtime.engine.contracts import Causal, FillsBlocks
 from ..runtime.engine.engine import Engine
 from ..runtime.engine.job import Account
-from .prompt import Prompt as Prompt
-from .prompt import several, understood
-from .settings import Settings, for_one, settled
+from .settings import Prompt as Prompt
+from .settings import Settings, for_one, settled, several, understood
 from .writer import Event, Found, Interrupted, Output, Writer
 
 if TYPE_CHECKING:
@@ -88,7 +87,8 @@ class LM:
         """One text, by a method or its name; a text is put into the chat template, if there is one, unless `raw`."""
         asked = for_one(settings, given)
         output = self.batch([prompt], asked, method, raw=raw)[0]
-        output.writer.note = output.note or api.finished.told(output, asked, method, self)
+        if asked.constraint is not None and api.finished.cut_short(output, asked, self.vocabulary):
+            output.writer.note = output.note or api.finished.CUT
         if output.note:
             _LOG.warning(output.note)
         return output
@@ -141,8 +141,7 @@ class LM:
     ) -> Generator[Event, None, Output]:
         """One text, event by event; the generator's return value is the `Output`. Closing it frees everything."""
         engine = Engine(self.models(), self.price)
-        one = for_one(settings, given)
-        (writer,) = self.writers(engine, [self.asked(prompt, raw)], one, method, SMOOTH)
+        (writer,) = self.writers(engine, [self.asked(prompt, raw)], for_one(settings, given), method, SMOOTH)
         try:
             while True:
                 more = engine.step()
@@ -275,7 +274,8 @@ class LM:
         texts = decoder.texts if isinstance(decoder, Branching) else 1
         search, found = decoder if isinstance(decoder, Watchable) else None, None
         ranks = search is not None and search.RANKS
-        note = api.ignored.ignored(decoder, self.model) if isinstance(self.model, FillsBlocks) else None
+        resident = isinstance(decoder, Speculate) and decoder.draft.verifies is not None  # the model drafts, if it can
+        note = api.ignored.ignored(decoder, self.model) if resident or isinstance(self.model, FillsBlocks) else None
         writers = list[Writer]()
         for prompt in several(prompts):
             tokens = self.encode(prompt) if around is None else around.around(self.encode(prompt))

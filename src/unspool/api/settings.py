@@ -1,11 +1,11 @@
-"""What users say of a request beside its prompt."""
+"""What users say of a request: the prompt, with a word for all that people try as one, and settings."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from difflib import get_close_matches
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, Any, TypeAlias, TypedDict
 
 from ..core import warp as warps
 from ..core.canvas import Frame
@@ -14,18 +14,21 @@ from ..core.option import expect, real, whole
 from ..core.stop import Stop
 from ..core.warp.forbid import MinTokens, NoRepeatNgram
 from ..core.warp.warp import Same, Temperature, Warp
+from ..models.chat_template import Dialogue
 from ..rules import constrain
 
 if TYPE_CHECKING:
     from ..rules.constrain.constraint import Constraint
     from ..rules.constrain.form import Form, FormVocabulary
 
+Prompt: TypeAlias = str | Sequence[int] | Sequence[Mapping[str, str]] | Dialogue
 _THEIRS = {"max_new_tokens": "max_tokens", "num_return_sequences": "n", "stop_strings": "stop"}  # transformers'
 _ALIKE = {"max_length": "max_tokens"}  # counts the prompt too, which ours does not
 _FORMS = {"json_schema": "json_schema", "schema": "json_schema", "response_format": "json_schema", "regex": "regex"}
 _FORMS |= {"form": "json_schema", "pydantic": "json_schema"}
 _FORMS |= {"grammar": "grammar", "choices": "choices", "guided_json": "json_schema", "guided_regex": "regex"}
 MOST_PARTS, MOST_HOLES = 64, 1024  # of what stands behind a text, and places of each hole
+KINDS = "a text, a list of messages {role, content}, or a list of tokens"
 
 
 class Given(TypedDict, total=False):
@@ -63,11 +66,8 @@ def settled(settings: Settings, given: Given) -> Settings:
     """The settings with what is given by keyword, by our names or transformers'; others get the nearest known."""
     if not isinstance(settings, Settings):
         meant = "method='lookup'" if isinstance(settings, str) else "max_tokens=20"
-        raise BadRequest(
-            f"the settings are {settings!r}; give what you want by name, as in generate(prompt, {meant}), "
-            "or an unspool.Settings",
-            param="settings",
-        )
+        how = f"give them by name, as in generate(prompt, {meant}), or an unspool.Settings"
+        raise BadRequest(f"the settings are {settings!r}; {how}", param="settings")
     told: dict[str, Any] = {}
     for name, value in given.items():
         own = _THEIRS.get(name, name)
@@ -305,3 +305,45 @@ def _stands(part: object) -> bool:
 def _expect_token(name: str, token: int, vocabulary: FormVocabulary) -> None:
     known = f"a token of this model: 0 to {vocabulary.size - 1}"
     expect(token < vocabulary.size, f"a token of {name}", token, known, name)
+
+
+def understood(given: Any) -> str | Dialogue | tuple[int, ...]:
+    """A prompt as a text, a dialogue or tokens; refuses what is none of them, and says which call takes it."""
+    if isinstance(given, (str, Dialogue)):
+        return given
+    if isinstance(given, (bytes, bytearray, memoryview)):
+        raise _no_prompt("the prompt is bytes; decode them first, as in data.decode('utf-8')")
+    if isinstance(given, Mapping):
+        raise _no_prompt(f"the prompt is one mapping; give {KINDS}, as in [{{'role': 'user', 'content': 'Hello'}}]")
+    if hasattr(given, "tolist"):
+        raise _no_prompt(f"the prompt is a {type(given).__name__}; give its tokens as a list: .tolist()")
+    if not isinstance(given, Sequence):
+        raise _no_prompt(f"the prompt is {given!r:.80} ({type(given).__name__}); expected {KINDS}")
+    return _listed(given)
+
+
+def several(given: Any) -> list[Any]:
+    """The prompts of a batch; refuses what is one prompt, or none."""
+    one = isinstance(given, (str, bytes, bytearray, Mapping, Dialogue))
+    if one or not isinstance(given, Iterable):
+        found = f"a {type(given).__name__}" if one else f"{given!r:.80} ({type(given).__name__})"
+        raise _no_prompt(f"the prompts of a batch are {found}; give a list of them, or one prompt to `generate`")
+    return list(given)
+
+
+def _listed(given: Sequence[Any]) -> Dialogue | tuple[int, ...]:
+    if not given:
+        raise _no_prompt("the prompt is empty: give some text to go on from")
+    if set(map(type, given)) == {int} or all(isinstance(part, int) and not isinstance(part, bool) for part in given):
+        return tuple(given)
+    if all(isinstance(part, Mapping) for part in given):
+        return Dialogue(given)
+    if all(isinstance(part, (str, Sequence, Dialogue)) and not isinstance(part, bytes) for part in given):
+        raise _no_prompt("the prompt is a list of prompts; `batch` answers each of them, `generate` and `stream` one")
+    odd = [part for part in given if not isinstance(part, (str, int, Mapping)) or isinstance(part, bool)]
+    about = f"{odd[0]!r:.80} ({type(odd[0]).__name__}) in it" if odd else "parts of different kinds"
+    raise _no_prompt(f"the prompt is a list with {about}; expected {KINDS}")
+
+
+def _no_prompt(why: str) -> BadRequest:
+    return BadRequest(why, param="prompt")

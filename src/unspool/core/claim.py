@@ -28,6 +28,20 @@ class Method(Protocol):
         """Begin decoding."""
 
 
+def takes(found: Any, count: int) -> bool:
+    """Whether an object can be called with so many arguments."""
+    try:
+        inspect.signature(found).bind(*[None] * count)
+    except (TypeError, ValueError):
+        return False
+    return callable(found)
+
+
+def decodes(found: Any) -> bool:
+    """Whether an object is called as methods are; a class makes them."""
+    return not inspect.isclass(found) and takes(found, 4)
+
+
 @runtime_checkable
 class Fitting(Protocol):
     """A method that has to know the tokens it will decode."""

@@ -58,18 +58,6 @@ def read_toml(path: str | Path) -> dict[str, Any]:
         raise ValueError("it is nested too deeply to be read") from None
 
 
-def read_tensors(path: str | Path) -> Any:
-    """What torch has saved in a plain file, read without running any of it; ValueError if it is no such file."""
-    import torch  # here: the command line reads files before it needs torch
-
-    try:
-        return torch.load(plain_file(path), weights_only=True)
-    except OSError:
-        raise
-    except Exception:  # torch's own words are about its options, and ask people to switch this protection off
-        raise ValueError("it is damaged, or was written by something else") from None
-
-
 def plain_file(path: str | Path) -> Path:
     """The path of a plain file; OSError if something else lies there, which other libraries might wait for."""
     if not stat.S_ISREG(Path(path).stat().st_mode):

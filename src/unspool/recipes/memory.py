@@ -26,7 +26,7 @@ import torch
 
 from ..core.claim import Method
 from ..core.errors import BadRequest, cut
-from ..core.files import read_tensors
+from ..core.saved_tensors import read_tensors
 from ..loops.drafter import Memory
 from ..loops.speculate import Speculate
 

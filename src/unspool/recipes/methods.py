@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from .. import recipes, rules
 from ..core.asks import Verify
-from ..core.claim import HEURISTIC, Choosing, Claim, Entry, Fitting, Method, compose, registered
+from ..core.claim import HEURISTIC, Choosing, Claim, Entry, Fitting, Method, compose, decodes, registered
 from ..core.errors import BadRequest, cut
 from ..core.option import made, options, refuse_unknown
 from ..core.verifier import Bounded
@@ -99,7 +99,7 @@ def method(spec: str | Method) -> Method:
     It may name files, which are read or run: what comes from elsewhere goes through `requested`.
     """
     if not isinstance(spec, str):
-        if not recipes.yours.is_method(spec):
+        if not isinstance(spec, Speculate) and not decodes(spec):
             meant = f"Speculate({type(spec).__name__}(…))" if isinstance(spec, Draft) else "in docs/own-method.md"
             raise BadRequest(
                 f"the method is {cut(repr(spec))}; expected a name of `unspool methods`, as in 'lookup', or an object "

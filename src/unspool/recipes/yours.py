@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..core.asks import Verify
-from ..core.claim import Entry, Method, registered
+from ..core.claim import Entry, Method, registered, takes
 from ..core.errors import BadRequest, cut
 from ..core.option import made, options
 from ..core.user_objects import loaded
@@ -40,12 +40,7 @@ def claimed(spec: str) -> Entry | None:
 
 def is_verifier(found: Any) -> bool:
     """Whether an object is called as verifiers are."""
-    return not isinstance(found, (Draft, Speculate)) and _takes(found, 2) and not _takes(found, 4)
-
-
-def is_method(found: Any) -> bool:
-    """Whether an object is called as methods are; a class makes them."""
-    return not inspect.isclass(found) and _takes(found, 4)
+    return not isinstance(found, (Draft, Speculate)) and takes(found, 2) and not takes(found, 4)
 
 
 def _builds(found: Any) -> bool:
@@ -55,25 +50,16 @@ def _builds(found: Any) -> bool:
     try:
         options(found)
     except (BadRequest, NameError, TypeError, ValueError):
-        return inspect.isclass(found) and _takes(found, 0)
+        return inspect.isclass(found) and takes(found, 0)
     return True
 
 
 def _part(found: Any, spec: str) -> Method | Draft | Verify:
-    if isinstance(found, Draft) or _takes(found, 4) or _takes(found, 2):
+    if isinstance(found, Draft) or takes(found, 4) or takes(found, 2):
         return found  # type: ignore[no-any-return]
     if inspect.isclass(found):
         raise BadRequest(f"{spec} is a class; give an object of it ({CALL}).")
     if not callable(found):
         raise BadRequest(f"{spec} is of the type {type(found).__name__}, and cannot be called; {CALL}.")
-    takes = ", ".join(inspect.signature(found).parameters) or "nothing"
-    raise BadRequest(f"{spec} takes ({takes}), but {CALL}, and a verifier as verify(scored, chance).")
-
-
-def _takes(found: Any, count: int) -> bool:
-    """Whether an object can be called with so many arguments."""
-    try:
-        inspect.signature(found).bind(*[None] * count)
-    except (TypeError, ValueError):
-        return False
-    return callable(found)
+    given = ", ".join(inspect.signature(found).parameters) or "nothing"
+    raise BadRequest(f"{spec} takes ({given}), but {CALL}, and a verifier as verify(scored, chance).")

@@ -158,9 +158,8 @@ class Loading:
     def prepare(self, lm: LM, methods: tuple[str, ...]) -> None:
         """Have what `auto` must know of this machine measured, if it never was; say where `on_device` is plain."""
         first = {recipes.names.known(recipes.names.parts_of(spec)[0].said) for spec in methods}
-        for told in dict.fromkeys(api.ignored.plain(spec, lm.model) for spec in methods):
-            if told is not None:
-                note(told)
+        if "on_device" in first and getattr(lm.model, "device", None) is None:
+            note(api.ignored.PLAIN)
         if "auto" in first:
             with (
                 status("measuring what forwards cost here, once for this model and machine …"),

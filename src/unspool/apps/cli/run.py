@@ -156,7 +156,7 @@ def run(
     for number, output in enumerate(outputs if not reporting.quiet else [], 1):
         which = "" if settings.n == 1 else f"sample {number}: "
         note(f"{which}[{output.reason}] {output.trace}")
-        if output.note:
+        if output.note and output.note != api.ignored.PLAIN:  # which was said before it began
             note(f"note: {output.note}")
     return code or _cut(outputs, settings, lm)
 

@@ -19,8 +19,8 @@ import torch
 from ...core.chance import Chance
 from ...core.claim import SEED, Method, claims
 from ...core.errors import BadRequest
-from ...core.files import read_tensors
 from ...core.law import chosen
+from ...core.saved_tensors import read_tensors
 from ...core.tree import ROOT, Tree
 from ...core.warp.warp import Prefix
 from ...loops.drafter import Memoryless, Proposing
