@@ -37,13 +37,14 @@ else:
 if not torch.cuda.is_available():  # before anything imports Triton, which reads it once
     os.environ.setdefault("TRITON_INTERPRET", "1")
 
+# How long an example takes depends on who else is at work on the machine: a test that hangs is ended by its own limit.
+hypothesis.settings.register_profile("people", deadline=None)
 # In CI the same examples every time: a new one is found by people at work, not by a build that fails by chance.
-hypothesis.settings.register_profile("ci", derandomize=True)
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
 # For `scripts/mutate`: the same examples every time, and no search for a smaller one, since any will do.
 phases = (hypothesis.Phase.explicit, hypothesis.Phase.generate)
-hypothesis.settings.register_profile("mutants", derandomize=True, phases=phases, print_blob=False)
-if os.environ.get("CI"):
-    hypothesis.settings.load_profile("ci")
+hypothesis.settings.register_profile("mutants", derandomize=True, deadline=None, phases=phases, print_blob=False)
+hypothesis.settings.load_profile("ci" if os.environ.get("CI") else "people")
 
 
 @pytest.fixture(scope="session")

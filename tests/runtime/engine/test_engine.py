@@ -268,6 +268,21 @@ def test_the_trace_adds_up():
     assert "time: method " in str(replace(trace, drafted=0))  # who drafted nothing spent no time on it
 
 
+def test_what_an_end_takes_is_part_of_the_whole_time(clock):
+    """However long sessions take to close, the parts of a request's time are no more than all of it."""
+
+    class Slow(CachedModel):
+        def closed(self, session):
+            super().closed(session)
+            clock.now += 0.3
+
+    engine = Engine({"target": Slow(Toy(vocab=4, room=64))})
+    job = engine.submit(plain(), (0,), Philox(3), stop=Stop(most=4))
+    engine.run()
+    assert job.trace.seconds_rule == pytest.approx(0.3)
+    assert job.trace.seconds_total == pytest.approx(0.3)
+
+
 def test_speculation_goes_right_up_to_the_end_of_the_context():
     """The last tokens of a full context are drafted no further than they can stand."""
     network = Toy(vocab=4, room=64, context=24)

@@ -264,6 +264,8 @@ class Engine:
             trace.seconds_rule += spent
         else:
             trace.seconds_draft += spent
+        if job.state == ENDED:  # what its end took is in there
+            trace.seconds_total = perf_counter() - job.began
 
     # ---- run
 
