@@ -8,6 +8,7 @@ from itertools import pairwise
 import pytest
 from canvases import Scripted, law_of, table, told
 from letters import Letters
+from proposing import ended
 
 from unspool.core.asks import Done
 from unspool.core.canvas import Binding, Canvas, Field, Status
@@ -523,7 +524,7 @@ def test_a_guard_that_is_not_declared_is_refused_in_words():
     with pytest.raises(BadRequest, match="Undeclared has a guard that nobody asks"):
         unbound(Temperature(0.5) | Undeclared(), "slots")
     with pytest.raises(BadRequest, match="Undeclared has a guard that nobody asks"):
-        guarded(Undeclared(), Canvas.blank((0,), 2), Stop(most=2))
+        ended(guarded(Undeclared(), Canvas.blank((0,), 2), Stop(most=2)))
 
 
 class Bound(Same, Binding):

@@ -178,7 +178,7 @@ def test_a_mistyped_name_gets_a_few_suggestions(said, meant):
 def test_what_nobody_knows(said):
     assert known(said) is None
     assert len(suggestions(said)) <= NEAR
-    with pytest.raises(BadRequest, match="no method is called|lacks a name") as told:
+    with pytest.raises(BadRequest, match=r"no method is called|lacks a name") as told:
         method(said)
     assert len(str(told.value)) < 300
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
+from canvases import Noise
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from letters import Letters
@@ -18,9 +19,11 @@ from unspool.core.errors import BadRequest
 from unspool.core.law import NEVER, Law
 from unspool.core.stop import Stop
 from unspool.recipes.methods import fitted
-from unspool.rules.constrain import Constrained, keywords
+from unspool.rules.constrain import Constrained, keywords, regex
+from unspool.rules.constrain.closing import Closing
 from unspool.rules.decode import plain
 from unspool.rules.search.candidates import continuations
+from unspool.rules.unmask.outlook import Outlook
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cache.table_model import Table
 from unspool.runtime.engine.engine import Engine
@@ -88,6 +91,62 @@ def test_many_texts_are_compared_with_one_another_in_pieces():
     engine.submit(method, (1, 2), Philox(1), stop=STOP)
     engine.run()
     assert told[-1][1] >= 6 * 6
+
+
+# ---- what keeps a canvas to its constraint
+
+FORM = regex("[abc]{3,20}d[a-f]{2}|e(ab){2,8}f")
+
+
+@pytest.mark.parametrize("spec", ["resample:size=24", "confident:size=24", "edit:size=24", "renoise:size=24"])
+def test_a_guard_gives_way_between_the_steps_of_its_searches(spec, monkeypatch):
+    """No more masks are asked for at a time than there are ways that a search follows."""
+    taken, most = [0], [0, 0]
+    for home, name in ((Outlook, "best"), (Closing, "_ways")):
+        monkeypatch.setattr(home, name, counted(getattr(home, name), taken))
+
+    def watched(*given):
+        inner, reply = fitted(spec, WORDS)(*given), None
+        while True:
+            try:
+                ask = inner.send(reply)
+            except StopIteration as end:
+                return end.value
+            most[0], most[1], taken[0] = max(most[0], taken[0]), most[1] + taken[0], 0
+            reply = yield ask
+
+    engine = Engine({"target": Noise(8, 3)})
+    stop = Stop(WORDS.eos, most=24, piece=WORDS.piece)
+    job = engine.submit(watched, (1, 2), Philox(1), Constrained(FORM.fit(WORDS)), stop)
+    engine.run()
+    assert job.result().reason
+    assert most[0] <= 12
+    assert most[1] >= 24  # it has searched
+
+
+def counted(act, taken):
+    def counting(*given):
+        taken[0] += 1
+        return act(*given)
+
+    return counting
+
+
+@pytest.mark.parametrize("spec", ["resample:size=24", "edit:size=24"])
+def test_a_time_limit_holds_within_a_search(spec, monkeypatch):
+    """However long one search would be; what stands by then without a gap has been written, or comes with the end."""
+    monkeypatch.setattr("unspool.runtime.engine.turns.LONG", 0.0)  # every pause is one of the engine's steps
+    model, now = Noise(8, 3), itertools.count()
+    engine = Engine({"target": model})
+    stop = Stop(WORDS.eos, most=24, piece=WORDS.piece, seconds=40, clock=lambda: next(now))
+    job = engine.submit(fitted(spec, WORDS), (1, 2), Philox(1), Constrained(FORM.fit(WORDS)), stop)
+    for _ in range(100):
+        if not engine.step():
+            break
+    assert job.result().reason == "time"
+    assert FORM.fit(WORDS) is not None
+    begun = FORM.fit(WORDS).start()
+    assert begun.follows(job.result().tokens) == len(job.result().tokens)
 
 
 def ended(asking):

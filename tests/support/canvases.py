@@ -7,7 +7,7 @@ from random import Random
 
 import torch
 
-from unspool.core.asks import Look
+from unspool.core.asks import GiveWay, Look
 from unspool.core.canvas import HOLE, Field
 from unspool.core.chance import Every, Philox
 from unspool.core.law import Law
@@ -109,11 +109,13 @@ def counted(method, most):
 
     def decode(text, chance, warp, stop):
         decoding, reply = method(text, chance, warp, stop), None
-        for _ in range(2 * most):  # a look, and what came of it
+        asked = 0
+        while asked < 2 * most:  # a look, and what came of it
             try:
                 ask = decoding.send(reply)
             except StopIteration as end:
                 return end.value
+            asked += not isinstance(ask, GiveWay)
             reply = yield ask
         raise AssertionError(f"not at an end after {most} looks")
 

@@ -279,4 +279,4 @@ class Binding(ABC):
 
     @abstractmethod
     def guard(self, canvas: Canvas, stop: Stop) -> Any:
-        """Who puts tokens on the canvas of one request (`Guard`, in `loops/guard.py`)."""
+        """Who puts tokens on the canvas of one request (`loops/guard.py`), at the end of a generator of asks."""

@@ -74,7 +74,7 @@ class Denoise:
         canvas = Canvas.blank(text, self.size or room(stop.left(tail))) if blank is None else blank
         unmask, blocks, view, remask = begun(self.unmask), begun(self.blocks), begun(self.view), begun(self.remask)
         check = begun(self.check)
-        warp, guard = guarded(warp, canvas, stop)
+        warp, guard = yield from guarded(warp, canvas, stop)
         status = Status.FIXED if remask is None else Status.DRAFT
         looks: Counter[int] = Counter()  # at windows that something may be taken back in, by their first places
         laws: dict[int, tuple[Law, Law]] = {}  # before and after warps
@@ -104,10 +104,14 @@ class Denoise:
                     raise RuntimeError(f"{unmask} chose none of {len(state.holes)} holes; expected at least one")
                 if not chosen and second is None:
                     chosen = state.holes
-                if check is not None and state.holes:
-                    chosen = yield from check(state, chosen)
-                canvas = guard(state, canvas, chosen, status)
-                canvas = canvas if second is None else guard.mend(state, canvas, second(state, canvas))
+                try:
+                    if check is not None and state.holes:
+                        chosen = yield from check(state, chosen)
+                    canvas = yield from guard(state, canvas, chosen, status)
+                    if second is not None:
+                        canvas = yield from guard.mend(state, canvas, second(state, canvas))
+                except OutOfTime:
+                    canvas, late = canvas.fixed(0, len(canvas)), True
                 changed = [i for i in state.raw if canvas.tokens[i] != block.tokens[i]]
                 laws |= {i: worth_keeping(state.own(i), state.law(i), canvas.tokens[i], stop.told) for i in changed}
             elif not late and any(canvas.is_open(i) for i in range(low, min(high, end + 1))):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Generator
 from dataclasses import replace
 from functools import reduce
 from operator import or_
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
+from ..core.asks import Ask
 from ..core.canvas import HOLE, Binding, Canvas, Status
 from ..core.chance import At, Role
 from ..core.errors import BadRequest, EmptyLaw
@@ -22,17 +23,21 @@ from .denoise_state import DenoiseState
 PROHIBITIONS = (BadWords, MinTokens, NeverSay, NoRepeatNgram)  # asked again whenever a neighbour is filled
 
 
+Placing: TypeAlias = Generator[Ask, Any, Canvas]
+"""What comes to a canvas in the end; on the way to it others may be let go on (`GiveWay`)."""
+
+
 class Guard(Protocol):
     """Puts tokens on a canvas: those that were chosen, or others where those may not stand."""
 
-    def __call__(self, state: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
+    def __call__(self, state: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Placing:
         """The canvas one step later.
 
         If any hole was chosen at least one is filled, or an error says why none can be; if none was, it is the same
         canvas at its next step.
         """
 
-    def mend(self, state: DenoiseState, before: Canvas, after: Canvas) -> Canvas:
+    def mend(self, state: DenoiseState, before: Canvas, after: Canvas) -> Placing:
         """The canvas after a second thought has changed it, with what stood before where the change may not stand."""
 
 
@@ -43,7 +48,8 @@ class Careful:
     forbidden. So each is asked about again when it is filled, the surest first.
     """
 
-    def __call__(self, state: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
+    def __call__(self, state: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Placing:
+        yield from ()
         tokens, placed = list(canvas.tokens), dict[int, int]()
         for i in sorted(chosen, key=lambda i: -state.peak(i).p):
             try:
@@ -57,7 +63,8 @@ class Careful:
             tokens[i] = placed[i] = state.draw(i).token
         return canvas.fill(placed, status)
 
-    def mend(self, state: DenoiseState, before: Canvas, after: Canvas) -> Canvas:
+    def mend(self, state: DenoiseState, before: Canvas, after: Canvas) -> Placing:
+        yield from ()
         tokens, back = list(before.tokens), dict[int, int]()
         changed = [i for i, token in enumerate(after.tokens) if token != tokens[i]]
         for i in changed:
@@ -78,14 +85,16 @@ class Careful:
 class Free:
     """Whatever was drawn may stand."""
 
-    def __call__(self, state: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
+    def __call__(self, state: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Placing:
+        yield from ()
         return canvas.fill({i: state.draw(i).token for i in chosen}, status)
 
-    def mend(self, state: DenoiseState, before: Canvas, after: Canvas) -> Canvas:
+    def mend(self, state: DenoiseState, before: Canvas, after: Canvas) -> Placing:
+        yield from ()
         return after
 
 
-def guarded(warp: Warp, canvas: Canvas, stop: Stop) -> tuple[Warp, Guard]:
+def guarded(warp: Warp, canvas: Canvas, stop: Stop) -> Generator[Ask, Any, tuple[Warp, Guard]]:
     """What shapes single laws, and what guards the canvas as a whole."""
     listed = parts(warp)
     _refuse_undeclared(listed)
@@ -102,7 +111,7 @@ def guarded(warp: Warp, canvas: Canvas, stop: Stop) -> tuple[Warp, Guard]:
             "left to right, such as plain"
         )
     rest = [part for part in listed if part is not binding[0]]
-    return reduce(or_, rest, Same()), binding[0].guard(canvas, stop)
+    return reduce(or_, rest, Same()), (yield from binding[0].guard(canvas, stop))
 
 
 def unbound(warp: Warp, method: str) -> Warp:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from letters import Letters
 from listed import Listed
+from proposing import ended
 
 from unspool.api.settings import Settings
 from unspool.core.canvas import HOLE, Canvas, Field, Status
@@ -116,7 +117,7 @@ def test_a_constraint_that_allows_everything_changes_nothing(method):
 def guard_of(form, size, words=WORDS):
     stop = Stop(words.eos, most=size, piece=words.piece)
     canvas = Canvas.blank((0,), size)
-    return Lave.of(form.fit(words), canvas, stop), canvas
+    return ended(Lave.of(form.fit(words), canvas, stop)), canvas
 
 
 def sight_of(canvas, rows, temperature=None):
@@ -130,56 +131,74 @@ OPEN, SHUT, END = [9, 1, 1], [1, 9, 1], [1, 1, 9]
 
 def test_what_agrees_with_the_model_and_the_grammar_is_taken_as_it_is():
     guard, canvas = guard_of(NEST, 4)
-    filled = guard(sight_of(canvas, [OPEN, OPEN, SHUT, SHUT], 0.0), canvas, [1, 2, 3, 4], Status.DRAFT)
+    filled = ended(guard(sight_of(canvas, [OPEN, OPEN, SHUT, SHUT], 0.0), canvas, [1, 2, 3, 4], Status.DRAFT))
     assert filled.tokens == (0, 0, 0, 1, 1)
 
 
 def test_a_proposal_without_a_way_to_an_end_is_replaced_by_the_next_best():
     guard, canvas = guard_of(NEST, 2)
-    filled = guard(sight_of(canvas, [SHUT, OPEN], 0.0), canvas, [1], Status.DRAFT)
+    filled = ended(guard(sight_of(canvas, [SHUT, OPEN], 0.0), canvas, [1], Status.DRAFT))
     assert filled.tokens[1] == 0
-    filled = guard(sight_of(filled, [OPEN], 0.0), filled, [2], Status.DRAFT)
+    filled = ended(guard(sight_of(filled, [OPEN], 0.0), filled, [2], Status.DRAFT))
     assert filled.tokens == (0, 0, 1)
 
 
 def test_an_end_stands_only_where_the_text_before_it_can_be_whole():
     guard, canvas = guard_of(RULES, 4)
-    filled = guard(sight_of(canvas, [OPEN, OPEN, END, SHUT], 0.0), canvas, [3], Status.DRAFT)
+    filled = ended(guard(sight_of(canvas, [OPEN, OPEN, END, SHUT], 0.0), canvas, [3], Status.DRAFT))
     assert filled.tokens[3] == 2  # "()" fits before it
     guard, canvas = guard_of(RULES, 4)
-    filled = guard(sight_of(canvas, [OPEN, END, OPEN, SHUT], 0.0), canvas, [2], Status.DRAFT)
+    filled = ended(guard(sight_of(canvas, [OPEN, END, OPEN, SHUT], 0.0), canvas, [2], Status.DRAFT))
     assert filled.tokens[2] != 2  # one letter does not
 
 
 def test_what_is_forced_is_filled_along():
     guard, canvas = guard_of(choices("(())", "()"), 6)
-    filled = guard(sight_of(canvas, [OPEN, OPEN, OPEN, OPEN, OPEN, OPEN], 0.0), canvas, [2], Status.DRAFT)
+    filled = ended(guard(sight_of(canvas, [OPEN, OPEN, OPEN, OPEN, OPEN, OPEN], 0.0), canvas, [2], Status.DRAFT))
     assert filled.tokens[1:5] == (0, 0, 1, 1)
 
 
 def test_a_second_thought_that_breaks_the_text_is_undone():
     guard, canvas = guard_of(NEST, 2)
     state = sight_of(canvas, [OPEN, SHUT], 0.0)
-    filled = guard(state, canvas, [1, 2], Status.DRAFT)
+    filled = ended(guard(state, canvas, [1, 2], Status.DRAFT))
     changed = filled.fill({1: 1}, Status.DRAFT)
-    mended = guard.mend(state, filled, changed)
+    mended = ended(guard.mend(state, filled, changed))
     assert mended.tokens == (0, 0, 1)
     assert mended.step == changed.step
-    emptied = guard.mend(state, filled, filled.remask([1]))
+    emptied = ended(guard.mend(state, filled, filled.remask([1])))
     assert emptied.tokens == (0, HOLE, 1)
-    assert guard(sight_of(emptied, [SHUT], 0.0), emptied, [1], Status.DRAFT).tokens == (0, 0, 1)
+    assert ended(guard(sight_of(emptied, [SHUT], 0.0), emptied, [1], Status.DRAFT)).tokens == (0, 0, 1)
 
 
 def test_a_second_thought_that_leaves_a_way_to_an_end_stands():
     guard, canvas = guard_of(regex(r"[()]*"), 2)
     state = sight_of(canvas, [OPEN, SHUT], 0.0)
-    filled = guard(state, canvas, [1, 2], Status.DRAFT)
-    assert guard.mend(state, filled, filled.fill({1: 1}, Status.DRAFT)).tokens == (0, 1, 1)
+    filled = ended(guard(state, canvas, [1, 2], Status.DRAFT))
+    assert ended(guard.mend(state, filled, filled.fill({1: 1}, Status.DRAFT))).tokens == (0, 1, 1)
+
+
+def test_second_thoughts_end_after_some_that_came_to_nothing(monkeypatch):
+    """Each of them takes a search, and there may be one for every place."""
+    guard, canvas = guard_of(choices("()()()()"), 8)
+    state = sight_of(canvas, [OPEN, SHUT] * 4, 0.0)
+    filled = ended(guard(state, canvas, range(1, 9), Status.DRAFT))
+    searched, completed = list[int](), Lave._completed
+
+    def counted(self, outlook, text):
+        searched.append(1)
+        return (yield from completed(self, outlook, text))
+
+    monkeypatch.setattr(Lave, "_completed", counted)
+    guard.patience = 2
+    changed = filled.fill({i: 1 - filled.tokens[i] for i in (1, 2, 3, 4, 5)}, Status.DRAFT)
+    assert ended(guard.mend(state, filled, changed)).tokens == filled.tokens
+    assert len(searched) == 2
 
 
 def test_a_guard_that_has_nothing_to_fill_makes_a_step_all_the_same():
     guard, canvas = guard_of(NEST, 2)
-    filled = guard(sight_of(canvas, [OPEN, SHUT], 0.0), canvas, [], Status.DRAFT)
+    filled = ended(guard(sight_of(canvas, [OPEN, SHUT], 0.0), canvas, [], Status.DRAFT))
     assert filled.tokens == canvas.tokens
     assert filled.step == canvas.step + 1
 
@@ -201,11 +220,11 @@ def test_what_does_not_fit_is_refused_before_anything_is_asked(form, size):
 
 def test_a_canvas_without_an_end_token_is_filled_to_its_last_place():
     endless = RULES.fit(Letters(("(", ")"), controls=0, ends=0))
-    guard = Lave.of(endless, Canvas.blank((0,), 4), Stop(most=4))
+    guard = ended(Lave.of(endless, Canvas.blank((0,), 4), Stop(most=4)))
     assert len(guard.witness) == 4
     assert nested(WORDS.decode(guard.witness))
     with pytest.raises(BadRequest, match="up to 3 tokens"):
-        Lave.of(endless, Canvas.blank((0,), 3), Stop(most=3))
+        ended(Lave.of(endless, Canvas.blank((0,), 3), Stop(most=3)))
 
 
 def test_two_constraints_on_one_canvas_are_refused():
@@ -338,7 +357,7 @@ def test_a_short_way_to_an_end_is_found_from_anywhere(smollm2):
 def test_a_text_is_found_that_has_what_a_constraint_waits_for(smollm2, form, room, pattern):
     words = smollm2.vocabulary
     stop = Stop(words.eos, most=room, piece=words.piece)
-    guard = Lave.of(form.fit(words), Canvas.blank((1,), room), stop)
+    guard = ended(Lave.of(form.fit(words), Canvas.blank((1,), room), stop))
     assert re.search(pattern, words.decode([x for x in guard.witness if x not in words.eos]), re.DOTALL)
     assert len(guard.witness) <= 12
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 from canvases import Noise, Scripted, counted, law_of, told
 from letters import Letters
+from proposing import ended
 
 from unspool.api.settings import Settings
 from unspool.core.canvas import HOLE, Canvas, Field, Status
@@ -141,8 +142,8 @@ def test_two_tokens_of_one_look_are_not_a_forbidden_pair():
 def test_an_edit_does_not_make_a_forbidden_pair():
     canvas = Canvas.blank((0,), 2).fill({1: 3, 2: 2}, Status.DRAFT)
     state = DenoiseState(canvas, Field({i: Law.of([1, 1, 1, 1]) for i in (1, 2)}), BadWords(((1, 2),)), Philox(0), True)
-    assert Careful().mend(state, canvas, canvas.fill({1: 1}, Status.DRAFT)).tokens == (0, 3, 2)
-    assert Careful().mend(state, canvas, canvas.fill({1: 0}, Status.DRAFT)).tokens == (0, 0, 2)
+    assert ended(Careful().mend(state, canvas, canvas.fill({1: 1}, Status.DRAFT))).tokens == (0, 3, 2)
+    assert ended(Careful().mend(state, canvas, canvas.fill({1: 0}, Status.DRAFT))).tokens == (0, 0, 2)
 
 
 def test_an_edit_never_puts_what_the_request_forbids_everywhere():

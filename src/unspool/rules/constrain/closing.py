@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from functools import lru_cache
 from itertools import count, groupby, islice
 from typing import Protocol, runtime_checkable
@@ -40,10 +40,23 @@ class Closing:
 
         The search gives up after about `effort` prefixes for every token that there is room for.
         """
+        steps = self.search(state, room, exactly, effort)
+        try:
+            while True:
+                next(steps)
+        except StopIteration as end:
+            found: tuple[int, ...] | None = end.value
+            return found
+
+    def search(
+        self, state: State, room: int, exactly: bool = False, effort: int = 8
+    ) -> Generator[None, None, tuple[int, ...] | None]:
+        """The same, prefix by prefix, for those who let others go on in between."""
         ticket = count()  # states cannot be compared
         queue: list[tuple[int, int, int, tuple[int, ...], State]] = [(0, 0, next(ticket), (), state)]
         for _ in range(16 + effort * room):
             breathe()
+            yield
             if not queue:
                 return None
             surprise, _, _, path, at = heapq.heappop(queue)

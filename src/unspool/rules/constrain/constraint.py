@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
@@ -20,6 +20,7 @@ from .. import unmask
 from .bits import packed
 
 if TYPE_CHECKING:
+    from ...core.asks import Ask
     from ...loops.guard import Guard
     from .form import FormVocabulary
 
@@ -187,7 +188,7 @@ class Constrained(Mask, Binding):
         """That it is the constraint which leaves nothing."""
         return EmptyLaw(NOTHING_FITS)
 
-    def guard(self, canvas: Canvas, stop: Stop) -> Guard:
+    def guard(self, canvas: Canvas, stop: Stop) -> Generator[Ask, Any, Guard]:
         return unmask.Lave.of(self.constraint, canvas, stop)
 
 

@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Generator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
+from ...core.asks import Ask, GiveWay
 from ...core.canvas import HOLE, Canvas, Status
 from ...core.chance import At, Role
 from ...core.errors import BadRequest
 from ...core.law import Law, Point
 from ...core.stop import Stop
 from ...loops.denoise_state import DenoiseState
+from ...loops.guard import Placing
 from ..constrain.closing import Closing
 from ..constrain.constraint import CanvasConstraint, Constraint, State
 from .outlook import Outlook
+
+T = TypeVar("T")
+Searching: TypeAlias = Generator[Ask, Any, T]
+"""What a search finds in the end; it gives way between its steps, each of which takes some masks of the vocabulary."""
 
 
 class HoleBeam(NamedTuple):
@@ -60,7 +66,7 @@ class Lave:
     _known: list[tuple[int, State]] = field(default_factory=list)  # tokens without a gap, and the states after them
 
     @staticmethod
-    def of(constraint: Constraint, canvas: Canvas, stop: Stop) -> Lave:
+    def of(constraint: Constraint, canvas: Canvas, stop: Stop) -> Searching[Lave]:
         """The guard of one request; BadRequest if no text is found that meets the constraint and fits."""
         first, begins = constraint.start(), canvas.prompt
         given = any(token != HOLE for token in canvas.tokens[begins:])  # between and behind the holes, part of the text
@@ -75,7 +81,7 @@ class Lave:
                 "what is given; give them other sizes, or other texts between and behind them",
                 param="suffix",
             )
-        found = lave._closed(first, 0) if found is None else found
+        found = (yield from lave._closed(first, 0)) if found is None else found
         if found is None:
             raise BadRequest(
                 f"no text of up to {room} tokens was found that meets the constraint. Raise max_tokens, or the "
@@ -84,7 +90,7 @@ class Lave:
         lave.witness = found
         return lave
 
-    def __call__(self, state: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Canvas:
+    def __call__(self, state: DenoiseState, canvas: Canvas, chosen: Collection[int], status: Status) -> Placing:
         """The canvas one step later, with those of the chosen tokens that leave a way to an end, or with one other."""
         if not chosen:
             return canvas.fill({}, status)  # a step all the same: schedules go by the canvas's own time
@@ -97,21 +103,22 @@ class Lave:
             if at >= self.room:  # behind the longest text: never read
                 placed[i] = state.draw(i).token
             elif at < self._end(text) and missed < self.patience:  # the next look may know better
-                token = self._proposed(outlook, text, i)
+                token = yield from self._proposed(outlook, text, i)
                 if token is None:
                     missed += 1
                 else:
                     placed[i] = text[at] = token
         if not placed:
             i = state.holes[0]
-            placed[i] = text[i - self.begins] = self._forward(outlook, text, i)
+            placed[i] = text[i - self.begins] = yield from self._forward(outlook, text, i)
         return canvas.fill(placed | self._forced(state, text), status)
 
-    def mend(self, state: DenoiseState, before: Canvas, after: Canvas) -> Canvas:
+    def mend(self, state: DenoiseState, before: Canvas, after: Canvas) -> Placing:
         """The canvas after a second thought, with what stood before where the new token leaves no way to an end.
 
         Places are asked about from left to right, each with all others as they stand by then. One that was drawn anew
-        may be drawn again; a place that was emptied stays so.
+        may be drawn again; a place that was emptied stays so. After `patience` places for which nothing new was found
+        all others keep what stood there.
         """
         text, outlook = self._text(before), Outlook(state)
         wanted = self._text(after)
@@ -121,15 +128,20 @@ class Lave:
                 text[at] = HOLE
         self._refuse_unless(self._agrees(text))
         revised: dict[int, int] = {}
+        missed = 0
         for at in changed:
             i, new = self.begins + at, wanted[at]
             if new == HOLE:
                 continue
             old, text[at] = text[at], HOLE
-            if state.drew(i, new):
-                token = self._proposed(outlook, text, i)
-            else:
-                token = new if self._fits(outlook, text, at, new) else None
+            token: int | None = None
+            if missed >= self.patience:
+                pass
+            elif state.drew(i, new):
+                token = yield from self._proposed(outlook, text, i)
+            elif (yield from self._fits(outlook, text, at, new)):
+                token = new
+            missed += token is None
             text[at] = old if token is None else token
             if text[at] != new:
                 revised[i] = text[at]
@@ -137,12 +149,12 @@ class Lave:
 
     # ---- proposals
 
-    def _proposed(self, outlook: Outlook, text: list[int], i: int) -> int | None:
+    def _proposed(self, outlook: Outlook, text: list[int], i: int) -> Searching[int | None]:
         """The token for a hole: the one that was drawn, or another draw if that cannot stand; None after too many."""
         state = outlook.state
         token, tried = state.draw(i).token, list[int]()
         for k in range(1, self._tries() + 1):
-            if self._fits(outlook, text, i - self.begins, token):
+            if (yield from self._fits(outlook, text, i - self.begins, token)):
                 return token
             tried.append(token)
             law = outlook.law(i) if isinstance(state.law(i), Point) else state.law(i)
@@ -152,7 +164,7 @@ class Lave:
             token = next_one
         return None
 
-    def _forward(self, outlook: Outlook, text: list[int], i: int) -> int:
+    def _forward(self, outlook: Outlook, text: list[int], i: int) -> Searching[int]:
         """A token for the first open hole, which some text has: from its masked law, or the witness's own."""
         at, state = i - self.begins, outlook.state
         if HOLE not in text[:at]:
@@ -163,7 +175,7 @@ class Lave:
                 token = _drawn(law.without(*tried) if tried else law, state, At(i, Role.FILL, k, state.canvas.step))
                 if token is None:
                     break
-                if self._fits(outlook, text, at, token):
+                if (yield from self._fits(outlook, text, at, token)):
                     return token
                 tried.append(token)
         self._refuse_unless(at < len(self.witness))
@@ -187,31 +199,32 @@ class Lave:
 
     # ---- lookahead
 
-    def _fits(self, outlook: Outlook, text: list[int], at: int, token: int) -> bool:
+    def _fits(self, outlook: Outlook, text: list[int], at: int, token: int) -> Searching[bool]:
         """True if a whole text is known with this token there; it is the witness from now on."""
         if self._as_foreseen(at, token):
             return True
         tried = [*text[:at], token, *text[at + 1 :]]
         found = self._filled(tried)
         if found is None and (self.exact is None or self.exact.possible(tried[: self._end(tried)])):
-            found = self._completed(outlook, tried)
+            found = yield from self._completed(outlook, tried)
         self.witness = self.witness if found is None else found
         return found is not None
 
-    def _completed(self, outlook: Outlook, text: list[int]) -> tuple[int, ...] | None:
+    def _completed(self, outlook: Outlook, text: list[int]) -> Searching[tuple[int, ...] | None]:
         """A whole text that has these tokens and meets the constraint, or None if none was found."""
         hole, end = text.index(HOLE) if HOLE in text else len(text), self._end(text)
         hole = min(hole, end)
         last = max((at + 1 for at in range(hole, end) if text[at] != HOLE), default=hole) if end == len(text) else end
         beams = [HoleBeam(0.0, (), self._state(text, hole))]
         for at in range(hole, last):
+            yield GiveWay()
             beams = self._grown(outlook, beams, text[at], self.begins + at)
         before = tuple(text[:hole])
         for beam in beams if end < len(text) else beams[:2]:  # to close a text costs more than to see that it may end
             if end < len(text):
                 if self._may_end(beam.state, text[end]):
                     return (*before, *beam.tokens, text[end])
-            elif (rest := self._rest(outlook, beam.state, last)) is not None:
+            elif (rest := (yield from self._rest(outlook, beam.state, last))) is not None:
                 return (*before, *beam.tokens, *rest)
         return None
 
@@ -245,10 +258,11 @@ class Lave:
         best = sorted(grown, key=lambda way: -way[2])[: self.beams]
         return [HoleBeam(score, (*beam.tokens, token), beam.state.step(token)) for beam, token, score in best]
 
-    def _rest(self, outlook: Outlook, state: State, at: int) -> tuple[int, ...] | None:
+    def _rest(self, outlook: Outlook, state: State, at: int) -> Searching[tuple[int, ...] | None]:
         """How a text goes on from here to its end: greedily while laws are known, then by the shortest way."""
         states, tokens = [state], list[int]()
         while at + len(tokens) < self.room and self.begins + at + len(tokens) in outlook.state.raw:
+            yield GiveWay()
             found = outlook.best(self.begins + at + len(tokens), states[-1], 1)
             if not found:
                 break
@@ -260,15 +274,21 @@ class Lave:
             tokens.append(token)
             states.append(states[-1].step(token))
         for far in dict.fromkeys((len(tokens), 0)):
-            if (ending := self._closed(states[far], at + far)) is not None:
+            if (ending := (yield from self._closed(states[far], at + far))) is not None:
                 return (*tokens[:far], *ending)
         return None
 
-    def _closed(self, state: State, at: int) -> tuple[int, ...] | None:
+    def _closed(self, state: State, at: int) -> Searching[tuple[int, ...] | None]:
         """The shortest way to an end that was found, with the end token if there is room for one."""
         left = self.room - at
         effort = 2 if self.witness else 8  # the first witness decides whether there is any text at all
-        found = self.closing.find(state, left, exactly=not self.stop.tokens, effort=effort)
+        steps = self.closing.search(state, left, exactly=not self.stop.tokens, effort=effort)
+        try:
+            while True:
+                next(steps)
+                yield GiveWay()
+        except StopIteration as over:
+            found: tuple[int, ...] | None = over.value
         if found is None or len(found) == left:
             return found
         for token in found:
