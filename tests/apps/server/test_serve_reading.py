@@ -9,8 +9,8 @@ import pytest
 from patience import PATIENCE
 from serving import CHAT, folder, lm, serving, told  # noqa: F401
 
-from unspool.apps.server import breath
-from unspool.apps.server.breath import LEAD, ReadingTurns
+from unspool.apps.server import asking
+from unspool.apps.server.asking import LEAD, ReadingTurns
 from unspool.apps.server.response_stream import Left
 from unspool.apps.server.server_request import Busy
 
@@ -40,11 +40,11 @@ def test_bodies_of_one_client_are_read_one_after_the_other_and_others_beside_the
     assert order[2:] == ["first is done", "second"]
 
 
-@pytest.mark.parametrize(("taken", "rest"), [(1.0, LEAD), (breath.BRIEF / 2, None)])
+@pytest.mark.parametrize(("taken", "rest"), [(1.0, LEAD), (asking.BRIEF / 2, None)])
 def test_a_client_rests_after_what_took_long(taken, rest, monkeypatch):
     """Three times as long; the next one is not read before that."""
     clock, asked = iter([0.0, taken, 0.0, 0.0]), []
-    monkeypatch.setattr(breath, "thread_time", lambda: next(clock))
+    monkeypatch.setattr(asking, "thread_time", lambda: next(clock))
 
     async def main():
         turns, loop = ReadingTurns(), asyncio.get_running_loop()

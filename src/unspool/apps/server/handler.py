@@ -222,7 +222,7 @@ class Handler(ABC):
             if await request.is_disconnected():
                 raise Left("the client hung up")
 
-        return await self.worker.reading.run(client(scope), read_and_made, limits.seconds, gone)
+        return await self.config.reading.run(client(scope), read_and_made, limits.seconds, gone)
 
 
 @dataclass(frozen=True)

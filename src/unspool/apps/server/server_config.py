@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from ...core.claim import Method
 from ...core.errors import BadRequest
 from ...recipes.methods import NotOffered, refuse_session, requested
+from .asking import ReadingTurns
 from .clients import Client
 from .item_sets import ItemSets
 from .refusal import Refusal
@@ -34,6 +35,7 @@ class ServerConfig:
     clients: tuple[Client, ...] = ()  # who have keys with names and limits
     items: ItemSets = field(default_factory=ItemSets)  # sets of items that requests may name
     proxies: tuple[Network, ...] = ()  # which are believed about where a request came from
+    reading: ReadingTurns = field(default_factory=ReadingTurns, repr=False, compare=False)  # of all bodies sent to it
 
     def __post_init__(self) -> None:
         for method in self.offered:

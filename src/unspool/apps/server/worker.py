@@ -17,7 +17,6 @@ from ...core.trace import Trace
 from ...rules.constrain.matcher import tongue
 from ...runtime.engine.contracts import DefersCapture, device_of
 from ...runtime.engine.engine import Engine
-from .breath import ReadingTurns
 from .compile_queue import CompileQueue
 from .limits import Limits
 from .server_log import log, places
@@ -63,7 +62,6 @@ class Worker:
         device = device_of(lm.model)
         self._capturing = device if isinstance(device, DefersCapture) else None  # records steps while nobody waits
         self.fitting = CompileQueue(limits.queue, limits.compile_seconds)
-        self.reading = ReadingTurns()
         self._thread = Thread(target=self._run, name="unspool-worker", daemon=True)
 
     @property
