@@ -191,6 +191,14 @@ async def long_calls(server: Server) -> str:
     return counted(found)
 
 
+async def long_lists(server: Server) -> str:
+    """Prompts of as many numbers as a body may have, eight at a time, four times."""
+    body, found = {"prompt": [1] * 490_000, "max_tokens": 2}, list[str]()
+    for _ in range(4):
+        found += await asyncio.gather(*(told(server, body, 2 * WAIT) for _ in range(8)))
+    return counted(found)
+
+
 async def long_predictions(server: Server) -> str:
     """Predictions of as many signs as are allowed, each of several tokens, eight at a time, four times."""
     body = {"prompt": "a", "max_tokens": 2, "prediction": {"type": "content", "content": "\u200d\U0001f600" * 32_000}}
@@ -247,11 +255,13 @@ ATTACKS = (
     Attack("100 who hang up", disconnects),
     Attack("3 prompts of 900 KB", long_prompts),
     Attack("12 calls of 800 KB", long_calls),
+    Attack("32 lists of 490,000 numbers", long_lists),
     Attack("32 long predictions", long_predictions),
     Attack("6 × long prompts", much_to_read),
     Attack("renoise with a schema", method("renoise", **BOUND), fills=True),
     Attack("edit with a schema", method("edit:block=8,passes=2", **BOUND), fills=True),
     Attack("resample with a schema", method("resample", **BOUND), fills=True),
+    Attack("256 tokens by resample with a schema", method("resample", **BOUND, max_tokens=256), fills=True),
     Attack("explore with a schema", method("explore", **BOUND), fills=True),
     Attack("4 × canvases of 1024", crowd("confident:block=1024,size=1024", 4, max_tokens=1024), fills=True),
 )
