@@ -179,7 +179,11 @@ def test_the_official_client(served):
         ("/v1/completions", {"prompt": ["good", [999_999]]}, "prompt"),
         ("/v1/completions", {"prompt": ["good", "\ud800"]}, "prompt[1]"),
         ("/v1/completions", {"prompt": "a", "decoding": {"method": "magic"}}, "decoding.method"),
-        ("/v1/completions", {"prompt": "a", "decoding": {"method": "chain"}}, None),  # there is no draft model
+        (
+            "/v1/completions",
+            {"prompt": "a", "decoding": {"method": "chain"}},
+            "decoding.method",
+        ),  # there is no draft model
         ("/v1/completions", {"prompt": "a", "decoding": {"name": "lookup"}}, "decoding"),
         ("/v1/completions", {"prompt": "a", "stop": ["x"] * 17}, "stop"),
         ("/v1/chat/completions", {"messages": []}, "messages"),

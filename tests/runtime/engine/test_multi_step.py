@@ -162,6 +162,24 @@ def test_what_was_written_before_a_failure_is_handed_out(clock):
     assert tuple(job.tokens) == likeliest(5)
 
 
+class Interrupted(CachedModel):
+    """A model in whose sixth forward somebody presses Ctrl-C."""
+
+    def score(self, asked):
+        if self.network.forwards >= 5:
+            raise KeyboardInterrupt
+        return super().score(asked)
+
+
+def test_what_was_written_before_an_interrupt_is_handed_out(clock):
+    engine = Engine({"target": Interrupted(Toy(room=200))})
+    job = submitted(engine)
+    with pytest.raises(KeyboardInterrupt):
+        engine.run()
+    assert tuple(job.tokens) == likeliest(5)
+    assert tuple(token for emit in job.emitted for token in emit.tokens) == likeliest(5)
+
+
 def test_other_models_of_the_request_have_what_was_written(clock):
     models = {name: CachedModel(Toy(room=200)) for name in ("target", "draft")}
     engine = Engine(models)

@@ -244,6 +244,12 @@ class Job:
         self.append((token,))
         return Written((token,), before, after)
 
+    def hand_out(self, written: Written) -> None:
+        """Emit what was written for it though nobody goes on: an interrupt is about to end it."""
+        emit = self.decoding.send(written)
+        if isinstance(emit, Emit):
+            self.emit(emit)
+
     def _reported(self, emit: Emit, laws: Sequence[Law]) -> Sequence[Law]:
         """What is reported of laws, if anything is."""
         if self.logprobs is None or isinstance(laws, Reports):

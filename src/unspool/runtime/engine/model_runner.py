@@ -269,7 +269,13 @@ class ModelRunner:
             logprobs = max((job.logprobs for job in jobs if job.logprobs is not None), default=None)
             written = self._devices[name].write(asked, writes, count, logprobs)
         elif len(jobs) == 1 and self.multi_step.takes(jobs[0], name):
-            written = [_greedy(model, asked[0], writes[0], count)]
+            tokens: list[int] = []
+            try:
+                written = [_greedy(model, asked[0], writes[0], count, tokens)]
+            except KeyboardInterrupt:
+                if tokens:
+                    jobs[0].hand_out(Written(tuple(tokens)))
+                raise
         if written is not None:
             longest = max((len(reply.tokens) for reply in written if isinstance(reply, Written)), default=1)
             self.multi_step.took(perf_counter() - began, longest)
@@ -283,12 +289,12 @@ class ModelRunner:
         return self._devices[name].check(asked, checks)
 
 
-def _greedy(model: Causal, ask: ScoreRequest, write: Write, most: int) -> Written:
+def _greedy(model: Causal, ask: ScoreRequest, write: Write, most: int, tokens: list[int]) -> Written:
     """The likeliest tokens after a text, one forward each, kept as they come, for as long as nobody need look.
 
-    A forward that fails after others have not is left to the next call, which fails with it.
+    They are put into `tokens` one by one, where they are found if an interrupt comes in between. A forward that fails
+    after others have not is left to the next call, which fails with it.
     """
-    tokens: list[int] = []
     rows, until = 0, perf_counter() + GLANCE
     while len(tokens) < min(most, write.most):
         try:
