@@ -274,8 +274,11 @@ class Turns:
         return max(SOON, self._usual - self._taken.get(self._party(account), 0.0)) if self.accompanied else ALONE
 
     def time_slice(self, account: Account) -> float:
-        """Seconds that a decoder may go on before it gives way: as long as a step takes without those who take long."""
-        rest = self._usual - self._taken.get(self._party(account), 0.0)
+        """Seconds that a decoder may go on before it gives way: half as long as a step without those who take long.
+
+        One that needs no model does so in every step: nobody's tokens should then come half as often.
+        """
+        rest = self._usual / 2 - self._taken.get(self._party(account), 0.0)
         return min(LONG, max(SOON, rest)) if self.accompanied else LONG
 
     def readers(self, jobs: Sequence[Job]) -> list[Job]:
