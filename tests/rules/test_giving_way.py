@@ -14,15 +14,19 @@ from letters import Letters
 from toy import Toy
 
 from unspool.core.asks import Check, Done, GiveWay, Score, Scores
+from unspool.core.canvas import Binding
 from unspool.core.chance import Philox
 from unspool.core.errors import BadRequest
 from unspool.core.law import NEVER, Law
 from unspool.core.stop import Stop
+from unspool.core.warp import Same
+from unspool.loops.guard import Free
 from unspool.recipes.methods import fitted
 from unspool.rules.constrain import Constrained, keywords, regex
 from unspool.rules.constrain.closing import Closing
-from unspool.rules.decode import plain
+from unspool.rules.decode import Denoise, plain
 from unspool.rules.search.candidates import continuations
+from unspool.rules.unmask import Confident, Resample
 from unspool.rules.unmask.outlook import Outlook
 from unspool.runtime.cache.cached_model import CachedModel
 from unspool.runtime.cache.table_model import Table
@@ -144,9 +148,37 @@ def test_a_time_limit_holds_within_a_search(spec, monkeypatch):
         if not engine.step():
             break
     assert job.result().reason == "time"
-    assert FORM.fit(WORDS) is not None
     begun = FORM.fit(WORDS).start()
     assert begun.follows(job.result().tokens) == len(job.result().tokens)
+
+
+class Hesitant(Free):
+    """A guard whose second thoughts never end."""
+
+    def mend(self, state, before, after):
+        while True:
+            yield GiveWay()
+
+
+class Bound(Same, Binding):
+    """A constraint that has it."""
+
+    def guard(self, canvas, stop):
+        yield from ()
+        return Hesitant()
+
+
+def test_what_stands_when_the_time_is_over_is_handed_out(monkeypatch):
+    monkeypatch.setattr("unspool.runtime.engine.turns.LONG", 0.0)
+    now = itertools.count()
+    engine = Engine({"target": Noise(8, 3)})
+    stop = Stop(most=6, piece=WORDS.piece, seconds=20, clock=lambda: next(now))
+    job = engine.submit(Denoise(Confident(0.0), 4, remask=Resample()), (1, 2), Philox(1), Bound(), stop)
+    for _ in range(100):
+        if not engine.step():
+            break
+    assert job.result().reason == "time"
+    assert len(job.result().tokens) == len(job.tokens) == 4
 
 
 def ended(asking):
