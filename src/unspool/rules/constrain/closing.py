@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 import torch
 from torch import Tensor
 
+from ...core.asks import GiveWay
 from .constraint import State
 from .trial import breathe
 
@@ -50,13 +51,13 @@ class Closing:
 
     def search(
         self, state: State, room: int, exactly: bool = False, effort: int = 8
-    ) -> Generator[None, None, tuple[int, ...] | None]:
-        """The same, prefix by prefix, for those who let others go on in between."""
+    ) -> Generator[GiveWay, None, tuple[int, ...] | None]:
+        """The same, which gives way before every prefix."""
         ticket = count()  # states cannot be compared
         queue: list[tuple[int, int, int, tuple[int, ...], State]] = [(0, 0, next(ticket), (), state)]
         for _ in range(16 + effort * room):
             breathe()
-            yield
+            yield GiveWay()
             if not queue:
                 return None
             surprise, _, _, path, at = heapq.heappop(queue)

@@ -282,13 +282,7 @@ class Lave:
         """The shortest way to an end that was found, with the end token if there is room for one."""
         left = self.room - at
         effort = 2 if self.witness else 8  # the first witness decides whether there is any text at all
-        steps = self.closing.search(state, left, exactly=not self.stop.tokens, effort=effort)
-        try:
-            while True:
-                next(steps)
-                yield GiveWay()
-        except StopIteration as over:
-            found: tuple[int, ...] | None = over.value
+        found = yield from self.closing.search(state, left, exactly=not self.stop.tokens, effort=effort)
         if found is None or len(found) == left:
             return found
         for token in found:
